@@ -335,7 +335,9 @@ func TestCases(t *testing.T) {
 	}
 	bad := &Case{Level: "MAY", Server: Server{Sends: []Step{{Status: 200, Fault: "reset", Cut: "x"}}}}
 	err = bad.check()
-	for _, want := range []string{`level: "MAY": want one of`, "cut: \"x\"", "want a status or a fault", "id: want"} {
+	for _, want := range []string{
+		`level: "MAY": want one of`, `cut: "x"`, "want a status or a fault", "id: want",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v: want %q", err, want)
 		}

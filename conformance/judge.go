@@ -27,7 +27,8 @@ const tolerance = 100 * time.Millisecond
 // judge returns what is wrong in a trial.
 func judge(t *Trial) Verdict {
 	c := t.Case
-	v := Verdict{Requests: len(t.Calls), Sends: len(t.Sends), Result: t.Calls[0].result(), Error: t.Calls[0].Error}
+	v := Verdict{
+		Requests: len(t.Calls), Sends: len(t.Sends), Result: t.Calls[0].result(), Error: t.Calls[0].Error}
 	for _, call := range t.Calls {
 		if call.Skip != "" {
 			return Verdict{Skip: call.Skip}
@@ -65,7 +66,8 @@ func (v *Verdict) add(problem string) {
 // sums returns the digests of all bodies that the server sends as a whole. The
 // value is false for an error in a 200.
 func (c *Case) sums() map[string]bool {
-	steps := append([]Step{{Status: http.StatusServiceUnavailable}, {Status: http.StatusTooManyRequests}}, c.Server.Sends...)
+	steps := []Step{{Status: http.StatusServiceUnavailable}, {Status: http.StatusTooManyRequests}}
+	steps = append(steps, c.Server.Sends...)
 	for _, w := range c.Server.Windows {
 		steps = append(steps, w.Step)
 	}

@@ -21,7 +21,7 @@ import (
 func main() {
 	var o options
 	flag.StringVar(&o.command, "client", "", "run this `command` instead of the clients of this folder")
-	flag.StringVar(&o.clients, "clients", "", "run the clients whose name matches this `regexp`, in all languages")
+	flag.StringVar(&o.clients, "clients", "", "run the clients, in all languages, that match this `regexp`")
 	flag.StringVar(&o.cases, "run", "", "run the cases whose id matches this `regexp`")
 	flag.BoolVar(&o.all, "all", false, "run the clients in other languages, too")
 	flag.StringVar(&o.write, "write", "", "write RESULTS.md and results.html into this `folder`")

@@ -61,7 +61,9 @@ func runCase(cl *client, c *Case, cfg *tls.Config) (*Trial, error) {
 	r := c.Request
 	t := &Trial{Case: c, Calls: make([]Call, r.Count)}
 	if r.Warm != "" {
-		if warm, _ := cl.send(Ask{ID: c.ID + "#warm", Method: "GET", URL: s.url() + warmPath, Headers: map[string]string{}}, 10*time.Second); warm.Status == 0 {
+		ask := s.ask(0)
+		ask.Method, ask.URL, ask.Body = "GET", s.url()+warmPath, 0
+		if warm, _ := cl.send(ask, 10*time.Second); warm.Status == 0 {
 			t.Calls = []Call{{Reply: warm}}
 			s.close()
 			return t, nil
