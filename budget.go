@@ -204,9 +204,13 @@ func (b *HostBudget) Refund(last AttemptResult) {
 
 // Record records a success of ended.Origin. If the attempt was charged for, it
 // cancels the latest charges within the last Window, up to its cost and 1 more,
-// except with Strict. An attempt that did not succeed changes nothing.
+// except with Strict. An attempt that failed changes only its BudgetStatus.
 func (b *HostBudget) Record(ended, charged AttemptResult) {
 	if !ended.Succeeded() {
+		// Not what is not known to be the host's failure, see Outcome.
+		if ended.Status != 0 || ended.Outcome != Final {
+			b.hosts.Get(ended.Origin, b.open).Fail()
+		}
 		return
 	}
 	if cost := retryCost(charged); charged.Number > 0 && cost > 0 && !b.Strict {
@@ -241,14 +245,15 @@ func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	return burst, false
 }
 
-// status returns the numbers of a BudgetStatus that a HostBudget knows.
-func (b *HostBudget) status(origin string) (balance, successes, failedRetries int) {
+// status sets the numbers of s that a HostBudget knows.
+func (b *HostBudget) status(origin string, s *BudgetStatus) {
 	w := b.hosts.Peek(origin)
 	if w == nil {
-		_, burst, _ := b.settings()
-		return burst, 0, 0
+		_, s.Balance, _ = b.settings()
+		return
 	}
-	return w.Counts()
+	s.Balance, s.Successes, s.FailedRetries = w.Counts()
+	s.RecentSuccesses, s.RecentFailures = w.Recent()
 }
 
 // settings returns the fields with their defaults. If they are not valid, the

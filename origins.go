@@ -50,6 +50,11 @@ type BudgetStatus struct {
 	// and with Strict every retry does. After a burst, up to 31 successes may be
 	// missing. For another Budget, both are 0.
 	Successes, FailedRetries int
+
+	// RecentSuccesses and RecentFailures are the attempts of the last minute, to
+	// within 5 seconds, that a HostBudget for the origin has recorded. An attempt
+	// fails as for LastFailure. For another Budget, both are 0.
+	RecentSuccesses, RecentFailures int
 }
 
 // Origins returns the state of the origins that were used last, and of those
@@ -147,7 +152,7 @@ func budgetStatus(budget Budget, origin, key string) (s BudgetStatus, known bool
 	s.BalanceKnown = true
 	s.Balance, known = b.Balance(origin)
 	if b, ok := budget.(*HostBudget); ok {
-		s.Balance, s.Successes, s.FailedRetries = b.status(origin)
+		b.status(origin, &s)
 	}
 	return s, known
 }

@@ -70,15 +70,17 @@ func TestOrigins(t *testing.T) {
 			{Origin: "http://b.test", Waiting: 2,
 				LastFailure: "503 Service Unavailable", LastFailureAt: now,
 				Budgets: []httpretry.BudgetStatus{
-					{Key: "b.test", BalanceKnown: true, FailedRetries: 2}}},
+					{Key: "b.test", BalanceKnown: true, FailedRetries: 2, RecentFailures: 2}}},
 			{Origin: "http://c.test:8080", CooldownUntil: now.Add(600 * time.Second),
 				LastFailure: "429 Too Many Requests", LastFailureAt: now, FailedWithoutRetry: 1,
 				Budgets: []httpretry.BudgetStatus{{Key: "*.test:8080"}}},
 			{Origin: "https://a.test", Waiting: 1,
 				LastFailure: "503 Service Unavailable", LastFailureAt: now,
 				Budgets: []httpretry.BudgetStatus{
-					{Balance: 4, BalanceKnown: true, Successes: 2, FailedRetries: 1},
-					{Key: "DELETE a.test/{id}", Balance: 2, BalanceKnown: true, Successes: 1},
+					{Balance: 4, BalanceKnown: true, Successes: 2, FailedRetries: 1,
+						RecentSuccesses: 2, RecentFailures: 1},
+					{Key: "DELETE a.test/{id}", Balance: 2, BalanceKnown: true, Successes: 1,
+						RecentSuccesses: 1},
 				}},
 		}, transport.Origins())
 
@@ -544,9 +546,9 @@ func TestOriginsOfManyKeys(t *testing.T) {
 	origins := transport.Origins()
 	require.Len(t, origins, 2)
 	assert.Equal(t, []httpretry.BudgetStatus{
-		{Balance: 5, BalanceKnown: true, Successes: 2},
-		{Key: "GET a.w.test/000/", Balance: 5, BalanceKnown: true, Successes: 4},
-		{Key: "*.w.test/own", Balance: 2, BalanceKnown: true, Successes: 1},
+		{Balance: 5, BalanceKnown: true, Successes: 2, RecentSuccesses: 2},
+		{Key: "GET a.w.test/000/", Balance: 5, BalanceKnown: true, Successes: 4, RecentSuccesses: 4},
+		{Key: "*.w.test/own", Balance: 2, BalanceKnown: true, Successes: 1, RecentSuccesses: 1},
 	}, origins[0].Budgets)
 	assert.Equal(t, []httpretry.BudgetStatus{{Key: "b.w.test"}}, origins[1].Budgets)
 }
@@ -566,4 +568,64 @@ func TestOriginsOfBudgetsThatDoNotCompare(t *testing.T) {
 		{Balance: len("http://a.test"), BalanceKnown: true},
 		{Key: "a.test/x", Balance: len("http://a.test"), BalanceKnown: true},
 	}, transport.Origins()[0].Budgets)
+}
+
+// The share of failures is that of the last minute by the clock, even while the
+// time of the Window stands still.
+func TestOriginsRecent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := 0 // every so many requests
+		n := 0
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if n++; fails > 0 && n%fails == 0 {
+				return contract.Play(s503).RoundTrip(req)
+			}
+			return contract.Play(s200).RoundTrip(req)
+		})
+		policy := httpretry.Policy{MaxAttempts: 1}
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		recent := func() [2]int {
+			b := transport.Origins()[0].Budgets[0]
+			return [2]int{b.RecentSuccesses, b.RecentFailures}
+		}
+		send := func(n int) {
+			for range n {
+				getOnce(t, transport, "http://a.test/")
+			}
+		}
+		send(400)
+		assert.Equal(t, [2]int{400, 0}, recent())
+		fails = 20
+		send(100)
+		assert.Equal(t, [2]int{495, 5}, recent())
+		time.Sleep(30 * time.Second)
+		fails = 1
+		send(100)
+		assert.Equal(t, [2]int{495, 105}, recent())
+		time.Sleep(35 * time.Second)
+		send(10)
+		assert.Equal(t, [2]int{0, 110}, recent(), "an outage is 100 %")
+		time.Sleep(time.Hour)
+		assert.Equal(t, [2]int{0, 0}, recent())
+	})
+}
+
+// A retry that succeeds counts as a success, and what its caller cancels as
+// neither.
+func TestOriginsRecentRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := contract.Play(s503, s200, contract.Step{Takes: time.Hour})
+		policy := contract.RetryEvery(0)
+		policy.Budget = nil
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		getOnce(t, transport, "http://a.test/")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() { time.Sleep(time.Millisecond); cancel() }()
+		_, err := transport.RoundTrip(
+			contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		b := transport.Origins()[0].Budgets[0]
+		assert.Equal(t, [2]int{1, 1}, [2]int{b.RecentSuccesses, b.RecentFailures})
+	})
 }

@@ -118,24 +118,15 @@ func showLog(t testing.TB, name, path string) {
 // not give to outgoing connections meanwhile.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	return freeAddrs(t, 1)[0]
-}
-
-// freeAddrs returns n different addresses.
-func freeAddrs(t testing.TB, n int) (addrs []string) {
-	t.Helper()
-	for range 100 * n {
+	for range 100 {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+mathrand.IntN(15000)))
-		if err != nil {
-			continue
-		}
-		defer l.Close() // later, so that no address is drawn twice
-		if addrs = append(addrs, l.Addr().String()); len(addrs) == n {
-			return addrs
+		if err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
 		}
 	}
 	t.Fatal("no free port")
-	return nil
+	return ""
 }
 
 // writeFile writes a file that lives as long as the test.

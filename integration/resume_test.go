@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -16,9 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -31,36 +28,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
-
-// links is the number of proxies of a broken link.
-const links = 32
-
-// startBrokenLink starts a toxiproxy whose connections break after a random
-// number of bytes, up to most. reset breaks them with a reset. Toxics that are
-// changed while connections end may crash toxiproxy, so each proxy keeps its
-// limit, and a connection draws a proxy.
-func startBrokenLink(t testing.TB, binary, upstream string, most int, reset bool) *toxiproxy {
-	t.Helper()
-	addrs := freeAddrs(t, links+1)
-	x := &toxiproxy{binary: binary, api: addrs[links], client: &http.Client{Transport: faults.Base(t, nil), Timeout: time.Minute}}
-	for n := range links {
-		x.proxies = append(x.proxies, &toxicProxy{fmt.Sprint(n), addrs[n], upstream, true, nil})
-	}
-	config, err := json.Marshal(x.proxies)
-	require.NoError(t, err)
-	x.config = writeFile(t, "toxiproxy.json", string(config))
-	x.launch(t, 1)
-	for _, p := range x.proxies {
-		if reset {
-			// Without toxicity, it only makes the end of a connection a reset.
-			require.NoError(t, x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics",
-				toxic{Name: "reset", Type: "reset_peer", Stream: "downstream", Attributes: map[string]int{"timeout": 0}}))
-		}
-		require.NoError(t, x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics",
-			toxic{Name: "limit", Type: "limit_data", Stream: "downstream", Toxicity: 1, Attributes: map[string]int{"bytes": mathrand.IntN(most)}}))
-	}
-	return x
-}
 
 // setting returns a number from the environment.
 func setting(t testing.TB, name string, byDefault int) int {
@@ -94,13 +61,13 @@ type downloads struct {
 }
 
 // run downloads a file n times.
-func (d *downloads) run(t testing.TB, x *toxiproxy, n *nginx, times int, policy httpretry.Policy, want []byte) {
+func (d *downloads) run(t testing.TB, x brokenLink, n *nginx, times int, policy httpretry.Policy, want []byte) {
 	t.Helper()
 	var received atomic.Int64
 	base := faults.Base(t, n.client)
 	base.ForceAttemptHTTP2 = true
-	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := x.dial(ctx)
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := x.dial(ctx, network, addr)
 		return countedConn{conn, &received}, err
 	}
 	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
@@ -137,7 +104,6 @@ func TestNginxDownloads(t *testing.T) {
 	data := make([]byte, size)
 	_, _ = mathrand.NewChaCha8([32]byte{7}).Read(data)
 	sum := sha256.Sum256(data)
-	binary := buildToxiproxy(t)
 	var on, off downloads
 	for _, scheme := range []string{overHTTP1, overHTTP2} {
 		for _, reset := range []bool{false, true} {
@@ -145,14 +111,12 @@ func TestNginxDownloads(t *testing.T) {
 				n := startNginx(t, scheme, "root files;")
 				require.NoError(t, os.Mkdir(filepath.Join(n.dir, "files"), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(n.dir, "files", "file"), data, 0o644))
-				x := startBrokenLink(t, binary, n.url[len(scheme+"://"):], size*3/2, reset)
+				x := startBrokenLink(t, n.url[len(scheme+"://"):], size*3/2, reset)
 				policy := eager()
 				off.run(t, x, n, times, policy, sum[:])
 				// Proxies with a low limit may be drawn several times in a row.
 				policy.Resume, policy.MaxAttempts = true, 10
 				on.run(t, x, n, times, policy, sum[:])
-				x.client.CloseIdleConnections()
-				x.process.finish(t, syscall.SIGTERM)
 			})
 		}
 	}
@@ -180,10 +144,9 @@ func TestRegistryPulls(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, remote.Write(ref, image))
 
-	binary := buildToxiproxy(t)
 	for _, reset := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reset: %t", reset), func(t *testing.T) {
-			x := startBrokenLink(t, binary, host, size*3/2, reset)
+			x := startBrokenLink(t, host, size*3/2, reset)
 			policy := eager()
 			const pulls = 10
 			failed := 0
@@ -202,17 +165,15 @@ func TestRegistryPulls(t *testing.T) {
 			for range pulls {
 				assert.NoError(t, pull(t, x, ref, policy))
 			}
-			x.client.CloseIdleConnections()
-			x.process.finish(t, syscall.SIGTERM)
 		})
 	}
 }
 
 // pull gets an image over a broken link, and checks it.
-func pull(t *testing.T, x *toxiproxy, ref name.Reference, policy httpretry.Policy) error {
+func pull(t *testing.T, x brokenLink, ref name.Reference, policy httpretry.Policy) error {
 	t.Helper()
 	base := faults.Base(t, nil)
-	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return x.dial(ctx) }
+	base.DialContext = x.dial
 	defer base.CloseIdleConnections()
 	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 	require.NoError(t, err)

@@ -1,8 +1,6 @@
 package policyfile
 
 import (
-	"slices"
-
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 )
 
@@ -11,7 +9,6 @@ import (
 // they depend on the transport.
 func (f *File) located(data []byte, err error) error {
 	r := reading{data: data}
-	entries := entryNodes(data)    // a File has no positions
 	reported := map[problem]bool{} // entries may inherit a problem
 	for _, p := range fielderr.Problems(err) {
 		found := problem{text: p.Text()}
@@ -23,7 +20,7 @@ func (f *File) located(data []byte, err error) error {
 			fallthrough
 		default:
 			found.path = join(from.path, from.member, false)
-			found.offset = entries[from.key].member(from.member).offset
+			found.offset = from.offsets[from.member]
 		}
 		if !reported[found] {
 			r.report(found.offset, found.path, "%s", found.text)
@@ -42,31 +39,4 @@ func (f *File) find(key, goField string) place {
 	field, _ := policyTable.forGo(goField)
 	_, from := find(f.sources(key), field)
 	return from
-}
-
-// entryNodes returns the values of the policies in a valid file, by key, and
-// that of the default for "".
-func entryNodes(data []byte) map[string]*node {
-	all := map[string]*node{}
-	root, err := readTree(data)
-	if err != nil {
-		return nil
-	}
-	for _, m := range root.members {
-		switch m.name {
-		case "default":
-			all[""] = m.value
-		case "policies":
-			for _, m := range m.value.members {
-				all[m.name] = m.value
-			}
-		}
-	}
-	return all
-}
-
-// member returns the value of the member with a name, which n has.
-func (n *node) member(name string) *node {
-	i := slices.IndexFunc(n.members, func(m member) bool { return m.name == name })
-	return n.members[i].value
 }

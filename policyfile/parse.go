@@ -113,11 +113,11 @@ func (r *reading) file() *File {
 	}
 	f := &File{entries: map[string]entry{}, policies: map[string]httpretry.Policy{}}
 	// The policies may come before the default that they inherit.
-	var base, policies *node
+	var policies *node
 	r.members(root, "", topFields, func(m member) {
 		switch {
 		case m.name == "default":
-			base, f.base = m.value, r.entry(m.value, "default")
+			f.base = r.entry(m.value, "default")
 		case m.name == "policies" && m.value.kind == '{':
 			policies = m.value
 		case m.name == "policies":
@@ -133,9 +133,7 @@ func (r *reading) file() *File {
 	// Lists of statuses are not inherited with Classify, so they come last.
 	inherited := f.base.policy(httpretry.Policy{})
 	f.policy = withStatuses(inherited, f.sources(""))
-	if base != nil {
-		r.check(f.policy, f.sources(""), base)
-	}
+	r.check(f.policy, f.sources(""))
 	if policies != nil { // neither missing nor reported
 		r.policies(f, policies, inherited)
 	}
@@ -150,7 +148,7 @@ func (r *reading) policies(f *File, n *node, base httpretry.Policy) {
 		e := r.entry(m.value, policyPath(m.name))
 		f.entries[m.name] = e
 		f.policies[m.name] = withStatuses(e.policy(base), f.sources(m.name))
-		r.check(f.policies[m.name], f.sources(m.name), m.value)
+		r.check(f.policies[m.name], f.sources(m.name))
 	})
 	r.checkPatterns(offsets)
 }
@@ -231,11 +229,12 @@ func isNotPlain(r rune) bool {
 
 // entry reads one policy.
 func (r *reading) entry(n *node, path string) entry {
-	e := entry{own: map[string]any{}}
+	e := entry{own: map[string]any{}, offset: n.offset, offsets: map[string]int{}}
 	names := append([]string{"preset"}, policyTable.names()...)
 	listed := map[int]int{}
 	r.members(n, path, names, func(m member) {
 		at := join(path, m.name, false)
+		e.offsets[m.name] = m.value.offset
 		switch f, _ := policyTable.named(m.name); {
 		case m.name == "preset":
 			r.preset(&e, m.value, at)
@@ -266,16 +265,16 @@ func (r *reading) entry(n *node, path string) entry {
 // check reports the problems that p, the policy of the first source, has and
 // that none of its fields has alone. A policy that inherits such a field is no
 // place to correct it. check also adds the warnings about p.
-func (r *reading) check(p httpretry.Policy, sources []source, n *node) {
+func (r *reading) check(p httpretry.Policy, sources []source) {
 	own := sources[0]
 	for _, problem := range fielderr.Problems(p.Validate()) {
 		f, _ := policyTable.forGo(problem.Field)
 		if _, ok := own.own[f.name]; ok {
 			path := join(own.path, f.name, false)
-			r.report(n.member(f.name).offset, path, "%s", problem.Text())
+			r.report(own.offsets[f.name], path, "%s", problem.Text())
 		}
 	}
-	r.warn(p, sources, n)
+	r.warn(p, sources)
 }
 
 // value reads one field. It reports a value that the Validate method of target,

@@ -241,6 +241,9 @@ type entry struct {
 	preset       string // "": none
 	presetPolicy httpretry.Policy
 	own          map[string]any // by the names of fields
+
+	offset  int            // of the policy in the file
+	offsets map[string]int // of the values of its fields, by their names
 }
 
 // policy returns the policy of e, which inherits from base, without lists of

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -19,14 +18,6 @@ import (
 // DefaultInterval is how long a [Reloader] waits before it rereads its file.
 const DefaultInterval = 5 * time.Second
 
-// A file that is missing or not valid may be one that is being written, such as
-// between its truncation and the write. So it is read again after settleTime,
-// up to maxLooks times in all, until its contents are valid or remain the same.
-const (
-	settleTime = 100 * time.Millisecond
-	maxLooks   = 5
-)
-
 // A Reloader gives a RetryTransport the policies of a file, and again whenever
 // the contents of the file change. It reads the file each time and compares its
 // contents, so a file may also be written in place, renamed, or be a symbolic
@@ -36,10 +27,9 @@ const (
 // Requests keep the policies that they began with. Budgets, cool-downs and
 // connections remain.
 //
-// A file that is being written may be invalid or missing for a moment. So the
-// Reloader reads an invalid or missing file again after 100ms. While the
-// contents keep changing, it does so up to three more times. Then it reports
-// the error.
+// A file that is not written as a whole, by a rename, may be missing or not
+// valid when the Reloader reads it. Then the Reloader reports the error, and
+// reads the whole file an Interval later.
 //
 // A Reloader must not be copied or changed after first use.
 type Reloader struct {
@@ -56,10 +46,10 @@ type Reloader struct {
 	// millisecond. 0 means DefaultInterval.
 	Interval time.Duration
 
-	// Report is called once for each change that the Reloader has read and
-	// settled on: with nil if the policies of the file are in effect, and else
-	// with the error. It is not called concurrently, and must not call Reload.
-	// Nil means that changes and errors are logged with [slog.Default].
+	// Report is called once for each change that the Reloader has read: with nil
+	// if the policies of the file are in effect, and else with the error. It is
+	// not called concurrently, and must not call Reload. Nil means that changes
+	// and errors are logged with [slog.Default].
 	Report func(error)
 
 	// Warn is called after Report(nil) with the warnings of a file that has
@@ -71,55 +61,47 @@ type Reloader struct {
 	mu   sync.Mutex
 	own  Loader            // if Loader is nil
 	seen [sha256.Size]byte // of the last contents, or of the error of reading them
+	file *File             // whose policies are in effect, or nil
+	at   time.Time         // of the last change
 	err  error             // of the last change
 }
 
-// Reload looks at the file now, such as at the start of a program or after a
+// Reload reads the file now, such as at the start of a program or after a
 // signal. It returns nil if the policies of the file are in effect, and else
-// the reason why they are not. It takes up to 400ms if the file is missing or
-// its contents are not valid. It may be called concurrently.
+// the reason why they are not. It may be called concurrently.
 func (r *Reloader) Reload() error {
-	var before [sha256.Size]byte
-	for look := 1; ; look++ {
-		seen, settled, err := r.look(before, look == maxLooks)
-		if settled {
-			return err
-		}
-		before = seen
-		time.Sleep(settleTime) // without the lock, for Reload in other goroutines
-	}
-}
-
-// look looks at the file once. It returns false if the file is missing or not
-// valid, and may still change. It may if it differs from that of the look
-// before and this is not the last look.
-func (r *Reloader) look(before [sha256.Size]byte, last bool) (
-	seen [sha256.Size]byte, settled bool, err error,
-) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	data, err := r.read()
-	seen = sha256.Sum256(data)
+	seen := sha256.Sum256(data)
 	if err != nil {
 		seen = sha256.Sum256([]byte(err.Error()))
 	}
 	// Each change is reported once, an error included.
 	if seen == r.seen {
-		return seen, true, r.err
+		return r.err
 	}
-	// Some editors move a file aside before they write it.
-	changing := err == nil || errors.Is(err, fs.ErrNotExist)
-	var warnings []*Error
+	var file *File
 	if err == nil {
-		warnings, err = r.apply(data)
+		file, err = r.apply(data)
 	}
-	if err != nil && changing && seen != before && !last {
-		return seen, false, err
-	}
-	r.seen, r.err = seen, err
+	r.seen, r.at, r.err = seen, time.Now(), err
 	r.report(err)
-	r.warn(warnings)
-	return seen, true, err
+	if err == nil {
+		r.file = file
+		r.warn(file.Warnings())
+	}
+	return err
+}
+
+// Last returns the File whose policies are in effect, or nil if there is none
+// yet, and when the Reloader read the last change of the file's contents. If
+// that change is not in effect, err says why. Before the first Reload, at is
+// zero.
+func (r *Reloader) Last() (f *File, at time.Time, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.file, r.at, r.err
 }
 
 // Run calls Reload, and then once per Interval, until ctx is done, and returns
@@ -189,8 +171,8 @@ func readRegular(f *os.File) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxSize+1))
 }
 
-// apply gives the transport the policies of a file, and returns its warnings.
-func (r *Reloader) apply(data []byte) ([]*Error, error) {
+// apply gives the transport the policies of a file, and returns it.
+func (r *Reloader) apply(data []byte) (*File, error) {
 	loader := r.Loader
 	if loader == nil {
 		loader = &r.own
@@ -207,7 +189,7 @@ func (r *Reloader) apply(data []byte) ([]*Error, error) {
 	if err := r.Transport.SetPolicies(file.Policy(), file.Policies()); err != nil {
 		return nil, &namedError{r.Path + ":", file.located(data, err)}
 	}
-	return file.Warnings(), nil
+	return file, nil
 }
 
 // A namedError begins each line of an error with the name of the file. Editors

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -226,8 +225,8 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 }
 
 // A file that is being written is an error until its last byte, and then valid,
-// wherever a look finds it. Each error is reported, even if one follows
-// another.
+// wherever a Reload finds it. Each error is reported, even if one follows
+// another, and Last returns the last change.
 func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := attemptsFile(4)
@@ -243,108 +242,30 @@ func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
 			require.Len(t, reports, n+1)
 			require.Error(t, reports[n])
 		}
+		file, at, err := r.Last()
+		assert.Nil(t, file)
+		assert.Equal(t, reports[len(whole)-1], err)
+		assert.Equal(t, time.Now(), at)
 		assert.Equal(t, 5, w.attempts())
+
 		w.write(whole)
 		require.NoError(t, r.Reload())
 		assert.NoError(t, reports[len(whole)])
+		written := time.Now()
 		assert.Equal(t, 4, w.attempts())
-	})
-}
+		time.Sleep(time.Minute)
+		require.NoError(t, r.Reload(), "the same contents")
+		file, at, err = r.Last()
+		require.NoError(t, err)
+		assert.Equal(t, 4, file.Policy().MaxAttempts)
+		assert.Equal(t, written, at)
 
-// A look between the truncation of a file and the last write, each within a
-// short time of the one before, is not an error.
-func TestReloaderWaitsForTheWriter(t *testing.T) {
-	whole := attemptsFile(4)
-	for name, parts := range map[string][]string{
-		"one write":   {"", whole},
-		"many writes": {"", whole[:10], whole[:20], whole},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := watch(t, attemptsFile(2))
-				time.Sleep(policyfile.DefaultInterval - time.Second - time.Millisecond)
-				go func() {
-					for _, part := range parts {
-						w.write(part)
-						time.Sleep(50 * time.Millisecond)
-					}
-				}()
-				require.Equal(t, []error{nil}, w.reported())
-				assert.Equal(t, 4, w.attempts())
-			})
-		})
-	}
-}
-
-// Editors that move a file aside and write another one leave a moment without a
-// file. That is not an error.
-func TestReloaderOfAFileThatIsMissingForAMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, attemptsFile(2))
-		require.NoError(t, os.Rename(w.path, w.path+"~"))
-		done := make(chan error)
-		go func() { done <- w.reloader.Reload() }()
-		synctest.Wait()
-		w.write(attemptsFile(4))
-		require.NoError(t, <-done)
-		assert.Equal(t, []error{nil}, w.reported())
-		assert.Equal(t, 4, w.attempts())
-
-		require.NoError(t, os.Remove(w.path))
-		start := time.Now()
-		require.ErrorIs(t, w.reloader.Reload(), fs.ErrNotExist)
-		assert.Equal(t, 100*time.Millisecond, time.Since(start))
-	})
-}
-
-// A file that is never valid and never the same is an error, too. Reload does
-// not wait for its end.
-func TestReloaderOfAFileThatGrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, attemptsFile(2))
-		stop := make(chan bool)
-		defer close(stop)
-		go func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				case <-time.After(10 * time.Millisecond):
-					w.write(strings.Repeat("x", n))
-				}
-			}
-		}()
-		time.Sleep(55 * time.Millisecond) // no look is at the time of a write
-		start := time.Now()
-		require.ErrorContains(t, w.reloader.Reload(), "policies.json:1:1: invalid character 'x'")
-		assert.Equal(t, 400*time.Millisecond, time.Since(start))
-		assert.Equal(t, 2, w.attempts())
-	})
-}
-
-// A mistake that is the same in the second look is reported then.
-func TestReloadLooksTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, attemptsFile(2))
-		w.write("{")
-		start := time.Now()
-		require.Error(t, w.reloader.Reload())
-		assert.Equal(t, 100*time.Millisecond, time.Since(start))
-	})
-}
-
-// While one Reload waits for a writer, another one does not.
-func TestReloadDoesNotBlockAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, attemptsFile(2))
-		w.write("{")
-		done := make(chan error)
-		go func() { done <- w.reloader.Reload() }()
-		synctest.Wait()
-		w.write(attemptsFile(4))
-		require.NoError(t, w.reloader.Reload())
-		assert.Equal(t, 4, w.attempts())
-		assert.NoError(t, <-done)
+		w.write(whole[:1])
+		require.Error(t, r.Reload())
+		kept, at, err := r.Last()
+		require.Error(t, err)
+		assert.Same(t, file, kept)
+		assert.Equal(t, time.Now(), at)
 	})
 }
 
@@ -359,9 +280,8 @@ func TestReloaderMemory(t *testing.T) {
 	err := r.Reload()
 	runtime.ReadMemStats(&after)
 	require.ErrorContains(t, err, "more than 1048576 bytes")
-	// io.ReadAll allocates a few times the bytes that it reads, in each of two
-	// looks.
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*6*policyfile.MaxSize))
+	// io.ReadAll allocates a few times the bytes that it reads.
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(6*policyfile.MaxSize))
 
 	largest := attemptsFile(2)
 	largest += strings.Repeat(" ", policyfile.MaxSize-len(largest))
@@ -581,7 +501,7 @@ func TestReloaderInterval(t *testing.T) {
 		defer cancel()
 		done := make(chan error)
 		go func() { done <- r.Run(ctx) }()
-		time.Sleep(time.Second) // Run looks twice
+		time.Sleep(time.Second)
 		count := func() int { mu.Lock(); defer mu.Unlock(); return reports }
 		require.Equal(t, 1, count(), "the file is missing")
 		require.NoError(t, os.WriteFile(path, []byte(attemptsFile(2)), 0o600))

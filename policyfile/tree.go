@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"unicode/utf8"
 )
@@ -16,12 +15,8 @@ type node struct {
 	kind    byte     // '{', '[', '"', '0', 't' for true and false, or 'n' for null
 	text    string   // of a string, the value; of a number, its digits; of true and false, the name
 	members []member // of an object
-	items   []*node  // of an array, the first maxItems
+	items   []*node  // of an array
 }
-
-// maxItems bounds the items of an array, which are statuses. There are fewer
-// statuses than that, so a longer array has a problem within the bound.
-const maxItems = 1000
 
 // A member is a field of an object.
 type member struct {
@@ -96,11 +91,7 @@ func readTree(data []byte) (*node, error) {
 	}
 	r := treeReader{data: data, decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.decoder.UseNumber() // for the digits of large integers
-	n, err := r.node()
-	if err != nil {
-		return nil, &syntaxError{int(r.decoder.InputOffset()), err.Error()}
-	}
-	return n, nil
+	return r.node(), nil
 }
 
 // A treeReader makes a tree of the tokens of a text that is known to be JSON,
@@ -112,31 +103,25 @@ type treeReader struct {
 
 // next returns the next token and its offset. The decoder knows only the end of
 // the token before.
-func (r *treeReader) next() (json.Token, int, error) {
+func (r *treeReader) next() (json.Token, int) {
 	offset := int(r.decoder.InputOffset())
-	for offset < len(r.data) && bytes.IndexByte([]byte(" \t\r\n,:"), r.data[offset]) >= 0 {
+	for bytes.IndexByte([]byte(" \t\r\n,:"), r.data[offset]) >= 0 {
 		offset++
 	}
 	token, err := r.decoder.Token()
-	if err == io.EOF { // Token returns it in the middle of a value, too.
-		err = io.ErrUnexpectedEOF
+	if err != nil {
+		panic(err) // the text is JSON, and has another token
 	}
-	return token, offset, err
+	return token, offset
 }
 
-func (r *treeReader) node() (*node, error) {
-	token, offset, err := r.next()
-	if err != nil {
-		return nil, err
-	}
+func (r *treeReader) node() *node {
+	token, offset := r.next()
 	n := &node{offset: offset}
 	switch token := token.(type) {
 	case json.Delim:
 		n.kind = byte(token)
-		if n.kind == '[' {
-			return n, r.items(n)
-		}
-		return n, r.members(n)
+		r.readInto(n)
 	case string:
 		n.kind, n.text = '"', token
 	case json.Number:
@@ -146,56 +131,19 @@ func (r *treeReader) node() (*node, error) {
 	case nil:
 		n.kind, n.text = 'n', "null"
 	}
-	return n, nil
+	return n
 }
 
-// members reads the members of the object n.
-func (r *treeReader) members(n *node) error {
+// readInto reads the rest of n, an object or an array.
+func (r *treeReader) readInto(n *node) {
 	for r.decoder.More() {
-		name, offset, err := r.next()
-		if err != nil {
-			return err
+		if n.kind == '[' {
+			n.items = append(n.items, r.node())
+			continue
 		}
-		value, err := r.node()
-		if err != nil {
-			return err
-		}
+		name, offset := r.next()
 		// A member may repeat another one, which reading.members reports.
-		n.members = append(n.members, member{offset, name.(string), value})
+		n.members = append(n.members, member{offset, name.(string), r.node()})
 	}
-	_, _, err := r.next()
-	return err
-}
-
-// items reads the items of the array n.
-func (r *treeReader) items(n *node) error {
-	for r.decoder.More() {
-		if len(n.items) == maxItems {
-			return r.skip()
-		}
-		item, err := r.node()
-		if err != nil {
-			return err
-		}
-		n.items = append(n.items, item)
-	}
-	_, _, err := r.next()
-	return err
-}
-
-// skip reads the rest of an array.
-func (r *treeReader) skip() error {
-	for open := 1; open > 0; {
-		token, _, err := r.next()
-		if err != nil {
-			return err
-		}
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			open++
-		case json.Delim('}'), json.Delim(']'):
-			open--
-		}
-	}
-	return nil
+	r.next()
 }

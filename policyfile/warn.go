@@ -19,14 +19,13 @@ func (r *reading) warnings() []*Error {
 	return all
 }
 
-// warn adds the warnings about p, the policy of the first source. n is that
-// source in the file.
-func (r *reading) warn(p httpretry.Policy, sources []source, n *node) {
+// warn adds the warnings about p, the policy of the first source.
+func (r *reading) warn(p httpretry.Policy, sources []source) {
 	own := sources[0]
 	// A policy that inherits all of the fields does not cause the warning.
 	warn := func(text string, fields ...string) {
 		if m := own.firstSet(fields); m != "" {
-			r.warned.add(n.member(m).offset, join(own.path, m, false), "%s", text)
+			r.warned.add(own.offsets[m], join(own.path, m, false), "%s", text)
 		}
 	}
 	// A key with a method says which requests are idempotent.
@@ -47,12 +46,12 @@ func (r *reading) warn(p httpretry.Policy, sources []source, n *node) {
 		warn(fmt.Sprintf("a ratio of %v allows %v failed retries for each success: "+
 			"want %v for %v %%", b.Ratio, b.Ratio, defaults.Ratio, 100*defaults.Ratio), "budget")
 	}
-	r.warnAboutFunctions(sources, n)
+	r.warnAboutFunctions(sources)
 }
 
 // warnAboutFunctions warns about functions of the preset of default that
 // another policy inherits, because they are most likely about one API.
-func (r *reading) warnAboutFunctions(sources []source, n *node) {
+func (r *reading) warnAboutFunctions(sources []source) {
 	own, base := sources[0], sources[len(sources)-1]
 	if own.key == base.key {
 		return
@@ -66,7 +65,7 @@ func (r *reading) warnAboutFunctions(sources []source, n *node) {
 		}
 	}
 	if names != nil {
-		r.warned.add(n.offset, own.path, "inherits functions of the preset %s of default: "+
+		r.warned.add(own.offset, own.path, "inherits functions of the preset %s of default: "+
 			"want them only if they are right for this key (%s)",
 			base.preset, strings.Join(names, ", "))
 	}

@@ -166,29 +166,20 @@ func TestServerIsOutOfMemory(t *testing.T) {
 func TestNetworkFails(t *testing.T) {
 	addr := freeAddr(t)
 	startRedis(t, addr)
-	proxy := startToxiproxy(t, addr)
+	network := startNetwork(t, addr)
 	const timeout = 300 * time.Millisecond
-	b := watch(t, redisbudget.Config{Client: newClient(t, proxy.listen), Timeout: timeout})
-	const self, toxics = "/proxies/redis", "/proxies/redis/toxics"
-	for _, f := range []struct{ name, path, body, undoMethod, undoPath, undoBody string }{
-		{"cut", self, `{"enabled": false}`, http.MethodPost, self, `{"enabled": true}`},
-		{"slow", toxics, `{"name": "slow", "type": "latency", "attributes": {"latency": 1500}}`,
-			http.MethodDelete, toxics + "/slow", ""},
-		{"black hole", toxics, `{"name": "hole", "type": "timeout", "stream": "upstream", "attributes": {"timeout": 0}}`,
-			http.MethodDelete, toxics + "/hole", ""},
-		{"reset", toxics, `{"name": "reset", "type": "reset_peer", "attributes": {"timeout": 0}}`,
-			http.MethodDelete, toxics + "/reset", ""},
-	} {
+	b := watch(t, redisbudget.Config{Client: newClient(t, network.addr), Timeout: timeout})
+	for _, state := range []string{"cut", "slow", "black hole", "reset"} {
 		b.requireDecidedBy(t, shared)
 		logged := len(b.log.lines())
-		proxy.call(t, http.MethodPost, f.path, f.body)
+		network.become(state)
 		b.requireDecidedBy(t, local)
 		logged++
 		b.log.requireLines(t, logged)
 		began := time.Now()
 		withdrawn(t, b.Budget, target, 1000)
-		assert.Less(t, time.Since(began), 100*timeout, "%s: a thousand retries do not wait", f.name)
-		proxy.call(t, f.undoMethod, f.undoPath, f.undoBody)
+		assert.Less(t, time.Since(began), 100*timeout, "%s: a thousand retries do not wait", state)
+		network.become("")
 	}
 	b.requireDecidedBy(t, shared)
 	assert.LessOrEqual(t, b.shared.Load(), int64(5), "the server was there all the time, and the host was down")

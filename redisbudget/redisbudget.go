@@ -235,7 +235,9 @@ const (
 	defaultTimeout       = 50 * time.Millisecond
 	maxTimeout           = time.Minute
 
-	// As in httpretry.HostBudget.
+	// Those of httpretry.HostBudget in the same version, which tests compare. They
+	// are constants, so that an upgrade of the core only leaves all processes with
+	// the same budget.
 	defaultRatio  = 0.2
 	defaultBurst  = 5
 	defaultWindow = 30 * time.Second

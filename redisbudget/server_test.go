@@ -6,13 +6,14 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io"
 	mathrand "math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -174,42 +175,87 @@ func requireCluster(t testing.TB, node *redis.Client, state string) {
 	}, 20*time.Second, 20*time.Millisecond)
 }
 
-// A proxy is a toxiproxy with one proxy.
-type proxy struct {
-	api    string
-	listen string
+// A network is a way to a server that fails as its state says. A change of the
+// state closes all connections.
+type network struct {
+	addr  string
+	mu    sync.Mutex
+	state string // "" is a network that works
+	conns []*net.TCPConn
 }
 
-// startToxiproxy starts the toxiproxy that the module integration requires, so
-// that this one need not.
-func startToxiproxy(t testing.TB, upstream string) *proxy {
+func startNetwork(t testing.TB, upstream string) *network {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "toxiproxy")
-	build := exec.Command("go", "build", "-o", binary, "github.com/Shopify/toxiproxy/v2/cmd/server")
-	build.Dir = "../integration"
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	p := &proxy{api: freeAddr(t)}
-	host, port, err := net.SplitHostPort(p.api)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Setenv("LOG_LEVEL", "error")
-	start(t, p.api, binary, "-host", host, "-port", port)
-	p.listen = freeAddr(t) // not the same
-	p.call(t, http.MethodPost, "/proxies",
-		fmt.Sprintf(`{"name": "redis", "listen": %q, "upstream": %q, "enabled": true}`, p.listen, upstream))
-	return p
+	n := &network{addr: listener.Addr().String()}
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		n.become("cut")
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { n.serve(client.(*net.TCPConn), upstream) })
+		}
+	})
+	return n
 }
 
-// call calls the API of toxiproxy.
-func (p *proxy) call(t testing.TB, method, path, body string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.api+path, strings.NewReader(body))
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer http.DefaultClient.CloseIdleConnections()
-	require.NoError(t, resp.Body.Close())
-	require.Less(t, resp.StatusCode, 300, "%s %s", method, path)
+// become sets the state.
+func (n *network) become(state string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.state = state
+	for _, conn := range n.conns {
+		_ = conn.Close()
+	}
+	n.conns = nil
+}
+
+func (n *network) serve(client *net.TCPConn, upstream string) {
+	defer client.Close()
+	server, err := net.Dial("tcp", upstream)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	n.mu.Lock()
+	state := n.state
+	n.conns = append(n.conns, client, server.(*net.TCPConn))
+	n.mu.Unlock()
+	switch state {
+	case "cut":
+		return
+	case "reset":
+		_ = client.SetLinger(0)
+		return
+	case "black hole":
+		_, _ = io.Copy(io.Discard, client) // until become
+		return
+	}
+	go func() {
+		defer client.Close() // ends the copy below
+		if state != "slow" {
+			_, _ = io.Copy(client, server)
+			return
+		}
+		answer := make([]byte, 64<<10)
+		for {
+			size, err := server.Read(answer)
+			if err != nil {
+				return
+			}
+			time.Sleep(1500 * time.Millisecond)
+			_, _ = client.Write(answer[:size]) // it may have given up
+		}
+	}()
+	_, _ = io.Copy(server, client)
 }
 
 // startSentinel starts a sentinel for a master with the name "budget".

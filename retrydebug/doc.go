@@ -27,27 +27,29 @@
 //
 // # The page
 //
-// The page has a table for each transport, with a row for each
-// [httpretry.BudgetStatus]. It uses no script. The fields of
-// [httpretry.OriginStatus] are in the first row of the origin only. The page
-// refreshes itself every five seconds, except with the query "?refresh=0". The
-// origins of a transport are in this order:
+// The page has a table for each transport, with a row for each origin, and uses
+// no script. It refreshes itself every five seconds, except with the query
+// "?refresh=0". The origins of a transport are in this order:
 //
 //  1. those that cool down
 //  2. those for which a budget allows no retry now
 //  3. those with waiting requests, those with the most first
-//  4. those with an attempt that failed in the last minute, even if nothing was
-//     retried
-//  5. all others
+//  4. those that fail: at least half of the attempts of the last minute, or an
+//     unknown share, even if nothing was retried
+//  5. those with another attempt that failed in the last minute
+//  6. all others
 //
-// The next rule orders origins that are equal by one. Among the rest, those
-// with more failed retries come first, then those that failed later, then by
-// name. Transports are ordered by the first of these rules that any of their
-// origins fulfills, then by name.
+// Among equal ones, those that failed later come first. Transports with an error
+// in their file come first, then they are ordered by the first of their origins,
+// then by name. A table has at most 200 rows, and the JSON has all origins.
 //
-// The page has at most 2048 rows, in all its tables together. If there are
-// more, it has those of the first origins in the order above, whatever their
-// transport. It says how many origins of each transport are left out.
+// # Policies
+//
+// For a transport in Config.Reloaders, the page shows when the contents of its
+// file changed, and the error if they are not in effect. With the query
+// "?policies", it also shows the policies in effect, as "retrylab check" does:
+// the value of each field, and where it is from. The JSON has them with the
+// query "?format=json&policies".
 //
 // # JSON
 //
@@ -73,7 +75,9 @@
 //	              "key": "*.example.com",
 //	              "balance": 4,
 //	              "successes": 1,
-//	              "failedRetries": 1
+//	              "failedRetries": 1,
+//	              "recentSuccesses": 1,
+//	              "recentFailures": 1
 //	            }
 //	          ]
 //	        }
@@ -82,12 +86,22 @@
 //	  ]
 //	}
 //
-// Every field is always there. Times are text as in RFC 3339, in UTC, with up
-// to nine digits after the second. Numbers are integers.
+// Every field but file and policies is always there. Times are text as in RFC
+// 3339, in UTC, with up to nine digits after the second. Numbers are integers.
 //
 //	time                when the response was made
 //	transports          one for Handler; for New, those of Config.Transports
 //	  name              the key in Config.Transports; "" for Handler
+//	  file              of its Reloader in Config.Reloaders
+//	    path            the Path of the Reloader
+//	    changedAt       when the Reloader read the last change; null before
+//	    error           why that change is not in effect; "" if it is
+//	  policies          those in effect, if they are asked for and from a file
+//	    key             in the file; "" for its default
+//	    fields          those of policyfile.File.Fields
+//	      name          of the field
+//	      value         JSON, or a description
+//	      from          where the value is set; "" for the default of httpretry
 //	  origins           all that RetryTransport.Origins returns
 //	    origin          scheme and host, and the port if it is not the default
 //	                    of the scheme
@@ -111,6 +125,10 @@
 //	      failedRetries the cost of retries that failed, or have not ended, in
 //	                    the same Window: 2 after a timeout, else 1; 0 for another
 //	                    Budget
+//	      recentSuccesses
+//	                    attempts of the last minute; 0 for another Budget
+//	      recentFailures
+//	                    those that failed; 0 for another Budget
 //
 // [httpretry.OriginStatus] and [httpretry.BudgetStatus] describe the values in
 // detail. Later versions may add fields, so a program must ignore those that it

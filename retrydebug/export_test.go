@@ -15,7 +15,7 @@ func HandlerOf(origins func() []httpretry.OriginStatus) http.Handler {
 func NamedHandlerOf(origins map[string][]httpretry.OriginStatus) http.Handler {
 	var h handler
 	for name, of := range origins {
-		h = append(h, source{name, func() []httpretry.OriginStatus { return of }})
+		h = append(h, source{name: name, origins: func() []httpretry.OriginStatus { return of }})
 	}
 	return h
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policyfile"
 )
 
 // Config configures [New].
@@ -19,6 +20,10 @@ type Config struct {
 	// Transports contains the RetryTransports to show, by name. There must be
 	// at least one. A name is any text but "". The page and the JSON show it.
 	Transports map[string]*httpretry.RetryTransport
+
+	// Reloaders give Transports the policies of files. The page shows the last
+	// change of each file, its error, and the policies in effect.
+	Reloaders []*policyfile.Reloader
 }
 
 // Handler returns a handler that shows one RetryTransport, which has no name.
@@ -31,8 +36,8 @@ func Handler(t *httpretry.RetryTransport) http.Handler {
 }
 
 // New returns a handler that shows several RetryTransports, each under its
-// name. It copies cfg.Transports. The error has one line for each invalid name
-// or transport.
+// name. It copies cfg. The error has one line for each invalid name, transport
+// or Reloader.
 func New(cfg Config) (http.Handler, error) {
 	const path = "retrydebug: Config.Transports"
 	if len(cfg.Transports) == 0 {
@@ -40,17 +45,30 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	var h handler
 	var problems []error
+	bad := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
+	files := map[*httpretry.RetryTransport]*policyfile.Reloader{}
+	for i, r := range cfg.Reloaders {
+		switch known := slices.Collect(maps.Values(cfg.Transports)); {
+		case r == nil || r.Transport == nil || !slices.Contains(known, r.Transport):
+			bad("retrydebug: Config.Reloaders[%d]: want a Reloader of one of Transports", i)
+		case files[r.Transport] != nil:
+			bad("retrydebug: Config.Reloaders[%d]: want one for each of Transports", i)
+		default:
+			files[r.Transport] = r
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Transports)) {
 		t := cfg.Transports[name]
 		if name == "" {
-			problems = append(problems, errors.New(path+`[""]: want a name that is not empty`))
+			bad("%s[%q]: want a name that is not empty", path, name)
 		}
 		if t == nil {
-			problems = append(problems,
-				fmt.Errorf("%s[%q]: nil: want a RetryTransport", path, name))
+			bad("%s[%q]: nil: want a RetryTransport", path, name)
 			continue
 		}
-		h = append(h, source{name, t.Origins})
+		h = append(h, source{name, t.Origins, files[t]})
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
@@ -63,24 +81,9 @@ type handler []source
 
 // source is where the state of a RetryTransport is from.
 type source struct {
-	name    string // "" only for Handler
-	origins func() []httpretry.OriginStatus
-}
-
-// transport is the state of a RetryTransport.
-type transport struct {
-	name    string
-	origins []httpretry.OriginStatus
-}
-
-// state returns the state of each RetryTransport, sorted by trouble.
-func (h handler) state(now time.Time) []transport {
-	all := make([]transport, len(h))
-	for i, s := range h {
-		all[i] = transport{s.name, s.origins()}
-	}
-	sortByTrouble(all, now)
-	return all
+	name     string // "" only for Handler
+	origins  func() []httpretry.OriginStatus
+	reloader *policyfile.Reloader // or nil
 }
 
 // ServeHTTP answers GET and HEAD.
@@ -95,7 +98,8 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The Accept header has no part in this. A link names the format.
-	format := r.URL.Query().Get("format")
+	query := r.URL.Query()
+	format := query.Get("format")
 	if !slices.Contains([]string{"", "html", "json"}, format) {
 		http.Error(w, fmt.Sprintf("retrydebug: format: %q: want html or json", format),
 			http.StatusBadRequest)
@@ -103,17 +107,15 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	// The clock is read first, so that no cool-down has ended before then.
-	now := time.Now().UTC()
-	transports := h.state(now)
-	var body []byte
-	var err error
+	s := h.state(time.Now().UTC(), query.Has("policies"))
+	render := s.page
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	s.Refresh = query.Get("refresh") != "0" && !s.Policies
 	if format == "json" {
+		render = s.json
 		header.Set("Content-Type", "application/json")
-		body, err = renderJSON(now, transports)
-	} else {
-		header.Set("Content-Type", "text/html; charset=utf-8")
-		body, err = renderPage(now, transports, r.URL.Query().Get("refresh") != "0")
 	}
+	body, err := render()
 	if err != nil {
 		http.Error(w, "retrydebug: "+err.Error(), http.StatusInternalServerError)
 		return

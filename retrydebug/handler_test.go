@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policyfile"
 	"github.com/seed421102f4/httpretry/retrydebug"
 )
 
@@ -172,6 +173,19 @@ func TestNewErrors(t *testing.T) {
 		assert.EqualError(t, err, want)
 		assert.Nil(t, h)
 	}
+}
+
+func TestNewErrorsOfReloaders(t *testing.T) {
+	transport, other := new(httpretry.RetryTransport), new(httpretry.RetryTransport)
+	_, err := retrydebug.New(retrydebug.Config{
+		Transports: map[string]*httpretry.RetryTransport{"a": transport, "b": nil},
+		Reloaders: []*policyfile.Reloader{nil, {}, {Transport: other}, {Transport: transport},
+			{Transport: transport}},
+	})
+	const path, want = "retrydebug: Config.Reloaders", ": want a Reloader of one of Transports\n"
+	assert.EqualError(t, err, path+"[0]"+want+path+"[1]"+want+path+"[2]"+want+
+		path+"[4]: want one for each of Transports\n"+
+		`retrydebug: Config.Transports["b"]: nil: want a RetryTransport`)
 }
 
 // A handler does not change with the map that it was made from.

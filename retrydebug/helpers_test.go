@@ -52,8 +52,8 @@ func page(t *testing.T, h http.Handler, query string) string {
 }
 
 var (
-	rowOf  = regexp.MustCompile(`(?s)<tr role="row"[^>]*>(.*?)</tr>`)
-	cellOf = regexp.MustCompile(`(?s)<t[hd] .*?</t[hd]>`)
+	rowOf  = regexp.MustCompile(`(?s)<tr>(.*?)</tr>`)
+	cellOf = regexp.MustCompile(`(?s)<t[hd][ >].*?</t[hd]>`)
 	tag    = regexp.MustCompile(`<[^>]*>`)
 )
 
@@ -82,7 +82,7 @@ func sections(page string) []string {
 
 // heading returns the name of the transport that a section is about.
 func heading(section string) string {
-	return text(regexp.MustCompile(`<h2 .*</h2>`).FindString(section))
+	return text(regexp.MustCompile(`<h2>.*</h2>`).FindString(section))
 }
 
 // report is the JSON, as the package documentation describes it.
@@ -92,8 +92,25 @@ type report struct {
 }
 
 type transportReport struct {
-	Name    string         `json:"name"`
-	Origins []originReport `json:"origins"`
+	Name     string         `json:"name"`
+	File     *fileReport    `json:"file,omitempty"`
+	Policies []policyReport `json:"policies,omitempty"`
+	Origins  []originReport `json:"origins"`
+}
+
+type fileReport struct {
+	Path      string     `json:"path"`
+	ChangedAt *time.Time `json:"changedAt"`
+	Error     string     `json:"error"`
+}
+
+type policyReport struct {
+	Key    string `json:"key"`
+	Fields []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+		From  string `json:"from"`
+	} `json:"fields"`
 }
 
 type originReport struct {
@@ -111,13 +128,16 @@ type budgetReport struct {
 	Balance       *int   `json:"balance"`
 	Successes     int    `json:"successes"`
 	FailedRetries int    `json:"failedRetries"`
+
+	RecentSuccesses int `json:"recentSuccesses"`
+	RecentFailures  int `json:"recentFailures"`
 }
 
 // readJSON returns the JSON of h. A field that is missing here, or there, is a
 // failure.
-func readJSON(t *testing.T, h http.Handler) (r report) {
+func readJSON(t *testing.T, h http.Handler, query ...string) (r report) {
 	t.Helper()
-	w := ask(h, http.MethodGet, "?format=json")
+	w := ask(h, http.MethodGet, "?format=json"+strings.Join(query, ""))
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
 	decoder := json.NewDecoder(strings.NewReader(w.Body.String()))
 	decoder.DisallowUnknownFields()
@@ -150,7 +170,8 @@ func readStatuses(t *testing.T, h http.Handler) (all []httpretry.OriginStatus) {
 		}
 		for _, b := range o.Budgets {
 			budget := httpretry.BudgetStatus{Key: b.Key, BalanceKnown: b.Balance != nil,
-				Successes: b.Successes, FailedRetries: b.FailedRetries}
+				Successes: b.Successes, FailedRetries: b.FailedRetries,
+				RecentSuccesses: b.RecentSuccesses, RecentFailures: b.RecentFailures}
 			if b.Balance != nil {
 				budget.Balance = *b.Balance
 			}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policyfile"
 	"github.com/seed421102f4/httpretry/retrydebug"
 	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
@@ -109,41 +111,27 @@ func TestPageShowsEveryState(t *testing.T) {
 		h := retrydebug.Handler(scene(t))
 		time.Sleep(5500 * time.Millisecond)
 		got := page(t, h, "")
+		const of503 = "5s ago: 503 Service Unavailable"
 		assert.Equal(t, [][]string{
-			{"Origin", "State", "Cool-down", "Last failure", "Not retried", "Waiting",
-				"Budget", "Balance", "Failed retries", "Successes"},
-			{"https://api.example.com", "cooling down", "ends in 59 min 55 s",
-				"429 Too Many Requests, 5 s ago", "1", "0", "*.example.com", "unknown", "0", "0"},
-			{"http://empty.test", "out of retries", "none", "503 Service Unavailable, 5 s ago", "1", "0",
-				"empty.test", "0", "0", "0"},
-			{"https://ok.test", "out of retries", "none", "none", "0", "0", "default", "5", "0", "3"},
-			{"https://ok.test", "", "", "", "", "", "POST ok.test/search/{id}", "0", "0", "1"},
-			{"https://waits.test", "waiting", "none", "503 Service Unavailable, 5 s ago", "0", "2",
-				"default", "3", "2", "0"},
-			{"http://failed.test:8080", "failing", "none", "500 Internal Server Error, 5 s ago",
-				"0", "0", "failed.test", "4", "1", "0"},
-			{"https://posts.test", "failing", "none", "503 Service Unavailable, 5 s ago", "1", "0",
-				"default", "5", "0", "0"},
-			{"https://fine.test", "ok", "none", "none", "0", "0", "default", "5", "0", "1"},
+			{"Origin", "State", "Failed, last minute", "Last failure", "Cool-down", "Waiting",
+				"Balance"},
+			{"https://api.example.com", "cooling down", "", "5s ago: 429 Too Many Requests",
+				"ends in 59m55s", "", "unknown"},
+			{"http://empty.test", "out of retries", "100 % of 1", of503, "", "", "0"},
+			{"https://ok.test", "out of retries", "0 % of 4", "", "", "",
+				"5, 0 for POST ok.test/search/{id}"},
+			{"https://waits.test", "waiting", "100 % of 2", of503, "", "2", "3"},
+			{"http://failed.test:8080", "failing", "100 % of 2", "5s ago: 500 Internal Server Error",
+				"", "", "4"},
+			{"https://posts.test", "failing", "100 % of 1", of503, "", "", "5"},
+			{"https://fine.test", "ok", "0 % of 1", "", "", "", "5"},
 		}, table(t, got))
-		assert.Contains(t, text(got),
-			"7 origins 1 cooling down 2 out of retries 1 waiting 2 failing 1 ok\n")
 		assert.Contains(t, got, "<title>httpretry · 1 cooling down · 2 out of retries · "+
 			"1 waiting · 2 failing</title>")
 		assert.Contains(t, text(got), "2000-01-01 00:00:05 UTC")
-		assert.Contains(t, got, `datetime="2000-01-01T00:00:05.5Z"`)
-
-		// After the cool-down, and after the window. That of an origin whose
-		// retries have failed stands still.
 		time.Sleep(time.Hour)
 		for _, row := range table(t, page(t, h, ""))[1:] {
-			switch row[0] {
-			case "https://waits.test", "http://failed.test:8080":
-				assert.NotEqual(t, "0", row[8], row)
-			default:
-				assert.Equal(t, []string{"0", "0"}, row[8:], row)
-			}
-			assert.Contains(t, []string{"none", ""}, row[2])
+			assert.Empty(t, row[2]+row[4], row)
 			assert.NotEqual(t, "failing", row[1], row)
 		}
 	})
@@ -235,6 +223,8 @@ func TestJSONFields(t *testing.T) {
 			budget + ".balance":            "<nil> float64",
 			budget + ".successes":          "float64",
 			budget + ".failedRetries":      "float64",
+			budget + ".recentSuccesses":    "float64",
+			budget + ".recentFailures":     "float64",
 		}, fields)
 
 		// The package documentation describes each.
@@ -324,17 +314,11 @@ func TestPageOfSeveral(t *testing.T) {
 		h, err := retrydebug.New(retrydebug.Config{Transports: scenes(t)})
 		require.NoError(t, err)
 		got := page(t, h, "")
-		var names, summaries []string
+		var names []string
 		for _, s := range sections(got) {
 			names = append(names, heading(s))
-			summaries = append(summaries, text(regexp.MustCompile(
-				`(?s)<caption .*?</caption>|<p class="none">.*?</p>`).FindString(s)))
 		}
 		assert.Equal(t, []string{"d", "c waits", "a quiet", "b unused"}, names)
-		assert.Equal(t, []string{
-			"7 origins 1 cooling down 2 out of retries 1 waiting 2 failing 1 ok",
-			"1 origin 1 waiting", "1 origin 1 ok", "No requests yet.",
-		}, summaries)
 		assert.Equal(t, []string{"https://waits.test", "waiting"},
 			table(t, sections(got)[1])[1][:2])
 		// The title is about all of them.
@@ -366,5 +350,59 @@ func TestOneOrSeveral(t *testing.T) {
 		assert.NotContains(t, page(t, one, ""), "<h2")
 		assert.Equal(t, "search", heading(page(t, named, "")))
 		assert.Equal(t, table(t, page(t, one, "")), table(t, page(t, named, "")))
+	})
+}
+
+// A transport with a file has the last change of the file, and on request its
+// policies as retrylab check prints them.
+func TestFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, path := new(httpretry.RetryTransport), filepath.Join(t.TempDir(), "<p>.json")
+		r := &policyfile.Reloader{Path: path, Transport: transport, Report: func(error) {}}
+		h, err := retrydebug.New(retrydebug.Config{
+			Transports: map[string]*httpretry.RetryTransport{
+				"z": transport, "b": new(httpretry.RetryTransport)},
+			Reloaders: []*policyfile.Reloader{r},
+		})
+		require.NoError(t, err)
+		assert.Contains(t, text(page(t, h, "?policies")), path+": not read yet")
+		assert.Equal(t, &fileReport{Path: path}, readJSON(t, h, "&policies").Transports[1].File)
+
+		write := func(contents string) {
+			require.NoError(t, os.WriteFile(path, []byte(contents), 0o600))
+		}
+		write(`{"default": {"maxAttempts": 4}, "policies": {"a.test": {"attemptTimeout": "2s"}}}`)
+		require.NoError(t, r.Reload())
+		time.Sleep(time.Minute)
+		got := page(t, h, "?policies")
+		assert.Contains(t, text(got), path+": changed 1m0s ago")
+		assert.NotContains(t, got, "http-equiv")
+		for _, want := range []string{
+			"\ndefault\n  maxAttempts        own  4\n",
+			"\npolicies[\"a.test\"]\n  maxAttempts        default  4\n",
+			"\n  attemptTimeout     own      2s\n", "\n  cooldown           -        send\n",
+		} {
+			assert.Contains(t, "\n"+strings.ReplaceAll(text(got), "\"2s\"", "2s"), want)
+		}
+		all := readJSON(t, h, "&policies").Transports
+		assert.Nil(t, all[0].File)
+		require.Len(t, all[1].Policies, 2)
+		assert.Equal(t, "a.test", all[1].Policies[1].Key)
+		field := all[1].Policies[1].Fields[0]
+		assert.Equal(t, []string{"maxAttempts", "4", "default"},
+			[]string{field.Name, field.Value, field.From})
+
+		// Policies remain if the next file is not valid. Then the transport comes
+		// first. Policies are not shown unless they are asked for.
+		write("<")
+		require.Error(t, r.Reload())
+		got = page(t, h, "")
+		assert.Contains(t, text(got), path+": changed 0s ago\n"+path+":1:1: invalid character")
+		assert.NotContains(t, text(got), "maxAttempts")
+		assert.Contains(t, text(page(t, h, "?policies")), "maxAttempts")
+		first := readJSON(t, h).Transports[0]
+		assert.Nil(t, first.Policies)
+		assert.Contains(t, first.File.Error, path+":1:1: ")
+		assert.Equal(t, time.Now().UTC(), *first.File.ChangedAt)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,7 +31,6 @@ func TestEmptyPage(t *testing.T) {
 func TestTitleOfQuietPage(t *testing.T) {
 	got := page(t, show(withBudget(httpretry.OriginStatus{Origin: "http://a.test"}, 5)), "")
 	assert.Contains(t, got, "<title>httpretry</title>")
-	assert.Contains(t, text(got), "1 origin 1 ok\n")
 }
 
 // Rows are in the order of the package documentation, whatever the order of
@@ -42,30 +40,25 @@ func TestOrder(t *testing.T) {
 	type status = httpretry.OriginStatus
 	type budgets = []httpretry.BudgetStatus
 	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	sorted := []status{
-		withBudget(status{Origin: "cools, balance 0", CooldownUntil: end}, 0),
-		withBudget(status{Origin: "cools, waiting", CooldownUntil: end, Waiting: 1}, 5),
-		{Origin: "cools, failed", CooldownUntil: end, Budgets: budgets{{FailedRetries: 2}}},
-		{Origin: "cools, less failed", CooldownUntil: end, Budgets: budgets{{FailedRetries: 1}}},
-		withBudget(status{Origin: "cools, a", CooldownUntil: end}, 1),
-		{Origin: "cools, b", CooldownUntil: end.Add(-time.Second), Budgets: budgets{{}}},
+		withBudget(status{Origin: "cools, waiting", CooldownUntil: end, Waiting: 1}, 0),
+		{Origin: "cools, failed later", CooldownUntil: end, LastFailureAt: now},
+		{Origin: "cools, failed", CooldownUntil: end, LastFailureAt: ago(time.Hour)},
+		{Origin: "cools", CooldownUntil: end.Add(-time.Second)},
 		{Origin: "balance 0, waiting", Waiting: 1, Budgets: budgets{{}, {BalanceKnown: true}}},
 		withBudget(status{Origin: "balance 0"}, 0),
 		withBudget(status{Origin: "balance below 0"}, -1), // of a Budget of the program
 		withBudget(status{Origin: "waiting", Waiting: 100}, 5),
-		{Origin: "less waiting, failed", Waiting: 99, Budgets: budgets{{FailedRetries: 7}}},
-		{Origin: "less waiting", Waiting: 99, Budgets: budgets{{FailedRetries: 6}}},
-		{Origin: "failed", LastFailureAt: now.Add(-30 * time.Second),
-			Budgets: budgets{{FailedRetries: 50}, {FailedRetries: 50}}},
-		{Origin: "less failed", LastFailureAt: now,
-			Budgets: budgets{{FailedRetries: 49}, {FailedRetries: 50}}},
-		withBudget(status{Origin: "x, not retried", LastFailureAt: now.Add(-time.Second)}, 5),
-		withBudget(status{Origin: "not retried", LastFailureAt: now.Add(-50 * time.Second)}, 5),
-		{Origin: "was failing", LastFailureAt: now.Add(-time.Hour),
-			Budgets: budgets{{FailedRetries: 1000}}},
+		{Origin: "less waiting", Waiting: 99, LastFailureAt: now},
+		{Origin: "failed", LastFailureAt: now,
+			Budgets: budgets{{RecentSuccesses: 10, RecentFailures: 8}, {RecentFailures: 2}}},
+		{Origin: "earlier", LastFailureAt: ago(50 * time.Second), FailedWithoutRetry: 9},
+		{Origin: "some fail", LastFailureAt: now,
+			Budgets: budgets{{RecentSuccesses: 10, RecentFailures: 9}}},
+		{Origin: "was failing", LastFailureAt: ago(time.Minute)},
 		withBudget(status{Origin: "ok"}, 5),
-		withBudget(status{Origin: "ok, too"}, 1),
-		{Origin: "other", Budgets: budgets{{}}},
+		{Origin: "ok, too", Budgets: budgets{{}}},
 	}
 	var names []string
 	for _, s := range sorted {
@@ -80,9 +73,7 @@ func TestOrder(t *testing.T) {
 		h := show(origins...)
 		var rows, objects []string
 		for _, row := range table(t, page(t, h, ""))[1:] {
-			if row[1] != "" {
-				rows = append(rows, row[0])
-			}
+			rows = append(rows, row[0])
 		}
 		for _, s := range readStatuses(t, h) {
 			objects = append(objects, s.Origin)
@@ -92,51 +83,20 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// An origin is failing for a minute after a failure, whether it may be retried
-// or not. The time since a failure has one unit and is rounded down.
-func TestSinceFailure(t *testing.T) {
-	for since, want := range map[time.Duration]string{
-		-time.Second:                   "0 s",
-		time.Second - 1:                "0 s",
-		59 * time.Second:               "59 s",
-		time.Minute - 1:                "59 s",
-		time.Minute:                    "1 min",
-		time.Hour - 1:                  "59 min",
-		90 * time.Minute:               "1 h",
-		48*time.Hour - 1:               "47 h",
-		48 * time.Hour:                 "2 days",
-		72*time.Hour + 5*time.Minute:   "3 days",
-		4*24*time.Hour - 1*time.Second: "3 days",
+// The time since a failure is rounded down, and that until the end of a
+// cool-down up.
+func TestTimes(t *testing.T) {
+	for d, want := range map[time.Duration][2]string{
+		-time.Second:       {"0s", "0s"},
+		time.Second - 1:    {"0s", "1s"},
+		time.Second:        {"1s", "1s"},
+		90*time.Minute + 1: {"1h30m0s", "1h30m1s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := show(withBudget(httpretry.OriginStatus{
-				LastFailure: "timeout", LastFailureAt: time.Now().Add(-since)}, 5))
-			state := "ok"
-			if since < time.Minute {
-				state = "failing"
-			}
-			cells := table(t, page(t, h, ""))[1]
-			assert.Equal(t, state, cells[1], since)
-			assert.Equal(t, "timeout, "+want+" ago", cells[3])
-		})
-	}
-}
-
-func TestCooldownInWords(t *testing.T) {
-	for rest, want := range map[time.Duration]string{
-		-time.Minute:                     "ends in 0 s",
-		time.Nanosecond:                  "ends in 1 s",
-		time.Second:                      "ends in 1 s",
-		12 * time.Second:                 "ends in 12 s",
-		12*time.Second + 1:               "ends in 13 s",
-		59*time.Second + time.Nanosecond: "ends in 1 min",
-		60 * time.Second:                 "ends in 1 min",
-		61 * time.Second:                 "ends in 1 min 1 s",
-		time.Hour:                        "ends in 60 min",
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			h := show(withBudget(httpretry.OriginStatus{CooldownUntil: time.Now().Add(rest)}, 1))
-			assert.Equal(t, want, table(t, page(t, h, ""))[1][2])
+			row := table(t, page(t, show(httpretry.OriginStatus{
+				LastFailure: "timeout", LastFailureAt: time.Now().Add(-d),
+				CooldownUntil: time.Now().Add(d)}), ""))[1]
+			assert.Equal(t, []string{want[0] + " ago: timeout", "ends in " + want[1]}, row[3:5])
 		})
 	}
 }
@@ -151,15 +111,16 @@ func TestEscaping(t *testing.T) {
 			of := func(name string) http.Handler {
 				return show(httpretry.OriginStatus{
 					Origin: "http://" + name, LastFailure: name, LastFailureAt: time.Now(),
-					Budgets: []httpretry.BudgetStatus{{Key: name}}})
+					Budgets: []httpretry.BudgetStatus{{Key: name}, {Key: name}}})
 			}
 			h := of(name)
 			got := page(t, h, "")
 			// A parser replaces a zero byte.
 			shown := strings.ReplaceAll(name, "\x00", "\ufffd")
 			row := table(t, got)[1]
-			assert.Equal(t, []string{"http://" + shown, shown}, []string{row[0], row[6]})
-			assert.Regexp(t, "^"+regexp.QuoteMeta(shown)+", . s ago$", row[3])
+			assert.Equal(t, []string{"http://" + shown, "0s ago: " + shown,
+				"unknown for " + shown + ", unknown for " + shown},
+				[]string{row[0], row[3], row[6]})
 			plain := page(t, of("a"), "")
 			assert.Equal(t, strings.Count(plain, "<"), strings.Count(got, "<"))
 			assert.Equal(t, strings.Count(plain, `"`), strings.Count(got, `"`))
@@ -208,91 +169,17 @@ func many(n int, name string) []httpretry.OriginStatus {
 	return all
 }
 
-// A page says how many of the last origins it leaves out, and shows no part of
-// the budgets of one. The JSON has all.
-func TestPageLeavesOriginsOut(t *testing.T) {
-	for n, leftOut := range map[int]int{128: 0, 129: 1, 1000: 872} {
-		origins := many(n, "a")
-		for i := range origins {
-			origins[i].Budgets = slices.Repeat(origins[i].Budgets, 16)
-		}
-		got := page(t, show(origins...), "")
-		rows := table(t, got)[1:]
-		assert.Len(t, rows, 16*min(n, 128))
-		assert.Equal(t, "*.example.com", rows[15][6])
-		assert.Contains(t, text(got), fmt.Sprintf("%d origins ", n))
-		assert.Equal(t, leftOut > 0, strings.Contains(got, "left out"))
-		if leftOut > 0 {
-			verb := "origins are"
-			if leftOut == 1 {
-				verb = "origin is"
-			}
-			assert.Contains(t, text(got), fmt.Sprintf("\n%d more %s left out.", leftOut, verb))
-		}
-		assert.Len(t, readOrigins(t, show(origins...)), n)
+// A table has the first origins, and the JSON has all.
+func TestManyOrigins(t *testing.T) {
+	for n, leftOut := range map[int]int{200: 0, 201: 1, 2048: 1848} {
+		h := show(many(n, strings.Repeat("<", 230))...)
+		got := page(t, h, "")
+		assert.Len(t, table(t, got)[1:], min(n, 200))
+		more := fmt.Sprintf("\n%d more in the JSON.", leftOut)
+		assert.Equal(t, leftOut > 0, strings.Contains(text(got), more))
+		assert.Len(t, readOrigins(t, h), n)
+		assert.Less(t, len(got), 1<<20)
 	}
-	// After an origin that has no room, none has, so that the rows are those of
-	// the first origins.
-	origins := many(129, "a")
-	for i := range origins {
-		origins[i].CooldownUntil, origins[i].Waiting = time.Time{}, 1000-i
-		origins[i].Budgets = slices.Repeat([]httpretry.BudgetStatus{{Key: "a.test"}}, 16)
-	}
-	origins[127].Budgets = append(origins[127].Budgets, httpretry.BudgetStatus{})
-	origins[128].Budgets = origins[128].Budgets[:1]
-	got := page(t, show(origins...), "")
-	assert.Contains(t, got, origins[126].Origin)
-	assert.Contains(t, text(got), "\n2 more origins are left out.")
-}
-
-// The rows of all transports together are those of the first origins, whatever
-// their names are.
-func TestPageOfSeveralLeavesOriginsOut(t *testing.T) {
-	quiet := func(n int, name string) []httpretry.OriginStatus {
-		origins := many(n, name)
-		for i := range origins {
-			origins[i] = withBudget(httpretry.OriginStatus{Origin: origins[i].Origin}, 5)
-		}
-		return origins
-	}
-	waiting := withBudget(httpretry.OriginStatus{Origin: "https://z.test", Waiting: 1}, 5)
-	h := retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{
-		"a": quiet(1500, "a"),
-		"b": quiet(1500, "b"),
-		"c": append(quiet(10, "c"), waiting),
-		"d": {},
-	})
-	var rows []int
-	var names []string
-	all := sections(page(t, h, ""))
-	for _, s := range all {
-		rows = append(rows, max(strings.Count(s, "<tr ")-1, 0))
-		names = append(names, heading(s))
-	}
-	assert.Equal(t, []string{"c", "a", "b", "d"}, names)
-	assert.Equal(t, []int{1, 1500, 547, 0}, rows)
-	assert.Contains(t, all[0], waiting.Origin)
-	assert.Contains(t, text(all[0]), "\n10 more origins are left out.")
-	assert.NotContains(t, all[1], "left out")
-	assert.Contains(t, text(all[2]), "\n953 more origins are left out.")
-	assert.Contains(t, text(all[3]), "No requests yet.")
-
-	h = retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{
-		"a": quiet(2048, "a"), "b": quiet(1, "b"),
-	})
-	all = sections(page(t, h, ""))
-	assert.Contains(t, text(all[1]), "\n1 origin is left out. The JSON has all of them.")
-	assert.NotContains(t, all[1], "<table")
-	assert.NotContains(t, all[1], "No requests yet.")
-	assert.Len(t, readJSON(t, h).Transports[1].Origins, 1)
-}
-
-// The size of a page has a bound, because a RetryTransport does not remember
-// longer names.
-func TestLargePage(t *testing.T) {
-	got := page(t, show(many(2048, strings.Repeat("<", 230))...), "")
-	assert.Equal(t, 1+2048, strings.Count(got, "<tr "))
-	assert.Less(t, len(got), 4<<20)
 }
 
 func TestRefresh(t *testing.T) {
@@ -331,48 +218,14 @@ func TestContentSecurityPolicy(t *testing.T) {
 	}
 }
 
-// Screen readers know the table, even where the style makes blocks of its rows.
+// Screen readers know the names of the table, its columns and its rows.
 func TestAccessibility(t *testing.T) {
 	got := page(t, show(many(3, "a")...), "")
 	assert.Contains(t, got, `<html lang="en">`)
 	assert.Contains(t, got, `<meta name="viewport" content="width=device-width, initial-scale=1">`)
-	assert.Contains(t, got, `<table role="table" aria-labelledby="transport-1-summary">`)
-	assert.Contains(t, got, `<caption id="transport-1-summary">`)
-	columns := regexp.MustCompile(`<th role="columnheader" scope="col"[^>]*>([^<]*)</th>`).
-		FindAllStringSubmatch(got, -1)
-	require.Len(t, columns, 10)
-	rows := rowOf.FindAllString(got, -1)[1:]
-	require.Len(t, rows, 3)
-	for _, row := range rows {
-		assert.Equal(t, 1, strings.Count(row, `<th role="rowheader" scope="row">`))
-		cells := regexp.MustCompile(`<td role="cell" data-label="([^"]*)"`).
-			FindAllStringSubmatch(row, -1)
-		require.Len(t, cells, 9)
-		for i, cell := range cells {
-			assert.Equal(t, columns[i+1][1], cell[1])
-		}
-	}
-}
-
-// Each table and its part of the page have the name of the transport. No two
-// elements have the same id.
-func TestAccessibilityOfSeveral(t *testing.T) {
-	got := page(t, retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{
-		"a": many(1, "a"), "b": many(1, "b"), "c": nil,
-	}), "")
-	for i, s := range sections(got) {
-		id := fmt.Sprintf("transport-%d", i+1)
-		assert.Contains(t, s, `<section aria-labelledby="`+id+`">`)
-		assert.Contains(t, s, `<h2 id="`+id+`">`)
-		if heading(s) != "c" {
-			assert.Contains(t, s, `aria-labelledby="`+id+" "+id+`-summary"`)
-			assert.Contains(t, s, `<caption id="`+id+`-summary">`)
-		}
-	}
-	ids := regexp.MustCompile(` id="[^"]*"`).FindAllString(got, -1)
-	assert.Len(t, ids, 5)
-	slices.Sort(ids)
-	assert.Len(t, slices.Compact(ids), 5)
+	assert.Contains(t, got, "<caption>Origins: 3 · 2 cooling down · 1 waiting</caption>")
+	assert.Equal(t, 7, strings.Count(got, `<th scope="col">`))
+	assert.Equal(t, 3, strings.Count(got, `<th scope="row">`))
 }
 
 // sendToMany returns a RetryTransport that has sent requests to n origins. Half
@@ -400,15 +253,24 @@ func sendToMany(t testing.TB, n int) *httpretry.RetryTransport {
 // A RetryTransport has at most 1024 origins of each scheme.
 func TestThousandOrigins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := retrydebug.Handler(sendToMany(t, 1000))
-		got := page(t, h, "")
-		assert.Equal(t, 1+1000, strings.Count(got, "<tr "))
-		assert.Contains(t, text(got), "1000 origins 500 cooling down 500 ok\n")
-		assert.Len(t, readOrigins(t, h), 1000)
-
-		h = retrydebug.Handler(sendToMany(t, 2*1100))
-		assert.Equal(t, 1+2*1024, strings.Count(page(t, h, ""), "<tr "))
+		h := retrydebug.Handler(sendToMany(t, 2*1100))
+		assert.Contains(t, page(t, h, ""), "<caption>Origins: 2048 · 1024 cooling down</caption>")
+		assert.Len(t, readOrigins(t, h), 2*1024)
 	})
+}
+
+// One failure in twenty is no outage.
+func TestShare(t *testing.T) {
+	for want, b := range map[string]httpretry.BudgetStatus{
+		"some fail 5 % of 400":    {RecentSuccesses: 380, RecentFailures: 20},
+		"some fail 0.1 % of 1000": {RecentSuccesses: 999, RecentFailures: 1},
+		"failing 50 % of 2":       {RecentSuccesses: 1, RecentFailures: 1},
+		"failing ":                {}, // of a Budget that does not count
+	} {
+		row := table(t, page(t, show(httpretry.OriginStatus{
+			LastFailureAt: time.Now(), Budgets: []httpretry.BudgetStatus{b}}), ""))[1]
+		assert.Equal(t, want, row[1]+" "+row[2])
+	}
 }
 
 func BenchmarkPage(b *testing.B) {

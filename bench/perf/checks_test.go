@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -38,8 +39,8 @@ func again(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 
 // The checks notice each flaw that a client can have.
 func TestChecks(t *testing.T) {
-	keyed := row{method: "POST", keyed: true, size: 32, reference: bare}
-	keyless := row{method: "POST", size: 32, unsafe: true, reference: bare}
+	keyed := row{method: "POST", keyed: true, size: 32}
+	keyless := row{method: "POST", size: 32, unsafe: true}
 	retry := func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 		discard(base.RoundTrip(req))
 		return again(req, base)
@@ -81,7 +82,7 @@ func TestChecks(t *testing.T) {
 
 // The checks of measured requests notice flaws in a success, too.
 func TestChecksOfSuccess(t *testing.T) {
-	r := row{method: "PUT", size: 32, streamed: true, reference: bare}
+	r := row{method: "PUT", size: 32, streamed: true}
 	for _, tt := range []struct {
 		name string
 		do   transportFunc
@@ -110,29 +111,45 @@ func TestChecksOfSuccess(t *testing.T) {
 	}
 }
 
-// A table has the peer's problems once, and a failure is one of httpretry.
-func TestProblems(t *testing.T) {
-	found := entrants{
-		"Do":        {"p": {problems: []string{"after a 503: x", "y"}}},
-		"RoundTrip": {"p": {problems: []string{"x", "y"}}},
-	}
-	assert.Equal(t, []string{"x", "y"}, found.problems("p"))
-	assert.Empty(t, found.problems("q"))
-	all := table{title: "T"}
-	for _, name := range []string{ours, ours + ", more", bare} {
-		all.add(name, nil, []string{"x", "y"})
-	}
-	all.add(ours, []string{"1 ns"}, nil)
-	assert.Equal(t, []string{"T: httpretry: x", "T: httpretry: y", "T: httpretry, more: x", "T: httpretry, more: y"}, all.failures)
-	assert.Equal(t, [][]string{{ours, "x; y"}, {ours + ", more", "x; y"}, {bare, "x; y"}, {ours, "1 ns", "ok"}}, all.rows)
-}
-
 // client returns a peer whose New is f below an http.Client.
 func (f transportFunc) client() peers.Peer {
 	p := f.peer()
 	p.Name = "flawed"
 	p.New = func(o peers.Options) peers.Client { return &http.Client{Transport: p.RoundTripper(o)} }
 	return p
+}
+
+// A failure of a table is one of httpretry.
+func TestProblems(t *testing.T) {
+	all := table{title: "T"}
+	for _, name := range []string{ours, ours + ", more", naive} {
+		all.add(name, nil, []string{"x", "y"})
+	}
+	all.add(ours, []string{"1 ns"}, nil)
+	assert.Equal(t, []string{"T: httpretry: x", "T: httpretry: y", "T: httpretry, more: x", "T: httpretry, more: y"}, all.failures)
+	assert.Equal(t, [][]string{{ours, "x; y"}, {ours + ", more", "x; y"}, {naive, "x; y"}, {ours, "1 ns", "ok"}}, all.rows)
+}
+
+// The README has all tables, in the order in which they are measured.
+func TestReadmeHasAllTables(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	var want, got []string
+	for _, r := range rows() {
+		want = append(want, r.title)
+	}
+	for _, r := range loopbackRows() {
+		want = append(want, r.title)
+	}
+	for _, e := range entries() {
+		want = append(want, e.title)
+	}
+	for line := range strings.Lines(string(text)) {
+		if title, found := strings.CutPrefix(line, "### "); found {
+			got = append(got, strings.TrimSpace(title))
+		}
+	}
+	assert.Equal(t, want, got)
 }
 
 // discard drains and closes the body of a response.

@@ -142,11 +142,12 @@ func (g growth) table(base *contestant, all []*contestant) table {
 	first := added(all[0])
 	for i, c := range all {
 		ratios := added(c)
+		cost := formatTimes(summarize(ratios))
 		for round := range ratios {
 			ratios[round] /= first[round]
 		}
 		t.rows = append(t.rows, []string{
-			formatCount(g.numbers[i]), compare(c, base, false, cpuOf), formatRatio(summarize(ratios)), allocations(c, base),
+			formatCount(g.numbers[i]), cost, formatRatio(summarize(ratios)), allocations(c, base),
 		})
 		t.failures = append(t.failures, prefix(fmt.Sprintf("%s: %d: ", t.title, g.numbers[i]), c.problems)...)
 	}

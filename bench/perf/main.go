@@ -1,44 +1,41 @@
-// Perf measures the cost of httpretry beside other clients, and prints tables
-// of Markdown. It exits with status 1 if httpretry fails a check.
+// Perf measures what waiting requests and stalling bodies cost with httpretry
+// and other clients, and how the cost of httpretry grows. It prints tables of
+// Markdown, and exits with status 1 if httpretry fails a check. The benchmarks
+// in this folder measure the cost of a request.
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"runtime"
 	"time"
 
 	"github.com/seed421102f4/httpretry/bench/internal/child"
+	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
 // plan is how much is measured.
 type plan struct {
-	rounds         int
-	length         time.Duration // of a window
-	loopbackRounds int
-	loopbackLength time.Duration
 	waitingRounds  int
 	waiting        int // requests to a function
 	connected      int // requests to a server
 	stallingRounds int
 	growthRounds   int
-	growthLength   time.Duration
+	growthLength   time.Duration // of a window
 }
 
 var (
 	full = plan{
-		rounds: 351, length: time.Millisecond,
-		loopbackRounds: 81, loopbackLength: 40 * time.Millisecond,
 		waitingRounds: 3, waiting: 2000, connected: 200,
 		stallingRounds: 21,
 		growthRounds:   41, growthLength: 25 * time.Millisecond,
 	}
 	quick = plan{
-		rounds: 5, length: time.Millisecond / 4,
-		loopbackRounds: 2, loopbackLength: 20 * time.Millisecond,
 		waitingRounds: 1, waiting: 1000, connected: 50,
 		stallingRounds: 2,
 		growthRounds:   3, growthLength: time.Millisecond,
@@ -50,8 +47,6 @@ func main() {
 	isQuick := flag.Bool("quick", false, "only check that everything works: the figures mean nothing")
 	seed := flag.Uint64("seed", rand.Uint64(), "seed of the order")
 	only := flag.String("run", "", "run only the tables whose titles match this regular expression")
-	machine := flag.String("machine", "", "describe the processors: \"of an AMD EPYC, otherwise idle\"")
-	file := flag.String("update", "", "replace the tables in this `file`, which is README.md of bench")
 	flag.Parse()
 	match, err := regexp.Compile(*only)
 	if err != nil {
@@ -62,12 +57,12 @@ func main() {
 	if *isQuick {
 		p = quick
 	}
-	r := results{conditions: conditions(*seed, *machine), versions: versions()}
-	fmt.Print(r.head())
-	failures, err := r.measure(p, match, rand.New(rand.NewPCG(*seed, 0)))
-	if *file != "" {
-		err = errors.Join(err, r.update(*file))
+	fmt.Printf("Measured on %s with %s on %s/%s, with seed %d, on %d processors.\n\n",
+		time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, *seed, runtime.NumCPU())
+	for _, p := range peers.All() {
+		fmt.Printf("- %s: %s %s\n", p.Name, cmp.Or(p.Module, "net/http"), p.Version())
 	}
+	failures, err := measureTables(p, match, rand.New(rand.NewPCG(*seed, 0)))
 	if err != nil {
 		failures = append(failures, err.Error())
 	}
@@ -87,14 +82,7 @@ type entry struct {
 
 // entries returns all tables, in the order of the README.
 func entries() []entry {
-	var all []entry
-	for _, r := range rows() {
-		all = append(all, entry{r.title, r.run})
-	}
-	for _, r := range loopbackRows() {
-		all = append(all, entry{r.title, r.run})
-	}
-	all = append(all, entry{stallingTitle, runStalling})
+	all := []entry{{stallingTitle, runStalling}}
 	for _, r := range waitingRows() {
 		all = append(all, entry{r.title, r.run})
 	}
@@ -104,9 +92,9 @@ func entries() []entry {
 	return all
 }
 
-// measure measures and prints the tables whose titles match, and returns the
-// problems of httpretry.
-func (r *results) measure(p plan, match *regexp.Regexp, rng *rand.Rand) (failures []string, err error) {
+// measureTables measures and prints the tables whose titles match, and returns
+// the problems of httpretry.
+func measureTables(p plan, match *regexp.Regexp, rng *rand.Rand) (failures []string, err error) {
 	s, err := child.Start()
 	if err != nil {
 		return nil, err
@@ -118,7 +106,6 @@ func (r *results) measure(p plan, match *regexp.Regexp, rng *rand.Rand) (failure
 		}
 		t := e.run(s, p, rng)
 		t.print(os.Stdout)
-		r.tables = append(r.tables, t)
 		failures = append(failures, t.failures...)
 	}
 	return failures, nil

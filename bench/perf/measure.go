@@ -10,20 +10,16 @@ import (
 
 // contestant is a client that takes part in a measurement.
 type contestant struct {
-	name     string
 	send     func(n int)     // sends n requests
 	check    func() []string // their problems
-	tidy     func()          // is called after each window; may be nil
 	perRun   int             // requests in one window
 	samples  []sample
-	problems []string // found by a probe or by check
+	problems []string // found by check
 }
 
 // sample is the cost of one request, on average of a window.
 type sample struct{ cpu, wall, allocs, bytes float64 } // cpu and wall in ns
 
-func cpuOf(s sample) float64    { return s.cpu }
-func wallOf(s sample) float64   { return s.wall }
 func allocsOf(s sample) float64 { return s.allocs }
 func bytesOf(s sample) float64  { return s.bytes }
 
@@ -85,9 +81,6 @@ func (c *contestant) window() sample {
 	c.send(c.perRun)
 	wall, used := time.Since(start), cpuTime()-cpu
 	runtime.ReadMemStats(&after)
-	if c.tidy != nil {
-		c.tidy()
-	}
 	n := float64(c.perRun)
 	return sample{
 		cpu:    float64(used) / n,

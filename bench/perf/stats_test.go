@@ -43,10 +43,6 @@ func TestFormat(t *testing.T) {
 	for _, tt := range []struct {
 		got, want string
 	}{
-		{formatTime(38.4), "38 ns"},
-		{formatTime(-0.2), "0 ns"},
-		{formatTime(1234.6), "1,235 ns"},
-		{formatTime(28_400), "28.4 µs"},
 		{formatTimes(spread{93, 107, 1180}), "107 (93 to 1,180) ns"},
 		{formatTimes(spread{9_000, 12_340, 20_000}), "12.3 (9.0 to 20.0) µs"},
 		{formatSize(0), "0 B"},

@@ -12,7 +12,6 @@ import (
 // table is a table of Markdown.
 type table struct {
 	title    string
-	note     string
 	head     []string
 	rows     [][]string
 	failures []string // the problems of httpretry, which make the program fail
@@ -27,14 +26,8 @@ func (t *table) add(name string, cells, problems []string) {
 	}
 }
 
-// tableTitle is before the title of a table.
-const tableTitle = "\n### "
-
 func (t table) print(w io.Writer) {
-	fmt.Fprintf(w, "%s%s\n\n", tableTitle, t.title)
-	if t.note != "" {
-		fmt.Fprintf(w, "%s\n\n", t.note)
-	}
+	fmt.Fprintf(w, "\n### %s\n\n", t.title)
 	line := func(cells []string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
 	line(t.head)
 	line(strings.Split(strings.Repeat("---,", len(t.head)-1)+"---", ","))
@@ -45,45 +38,16 @@ func (t table) print(w io.Writer) {
 
 const none = "–" // a cell without a value
 
-// compare returns the cell for the cost of a in comparison with the reference.
-func compare(a, reference *contestant, asRatio bool, cost func(sample) float64) string {
-	switch {
-	case a == nil || reference == nil || len(a.samples) == 0 || len(reference.samples) == 0:
-		return none
-	case a == reference:
-		return formatTime(median(a, cost)) + " in all"
-	case asRatio:
-		s := summarize(pairwise(a.samples, reference.samples, func(a, b sample) float64 { return cost(a) / cost(b) }))
-		return formatRatio(s) + ", " + formatTime(median(a, cost))
-	}
-	s := summarize(pairwise(a.samples, reference.samples, func(a, b sample) float64 { return cost(a) - cost(b) }))
-	return formatTimes(s)
-}
-
 func median(c *contestant, cost func(sample) float64) float64 {
 	return summarize(pairwise(c.samples, c.samples, func(a, _ sample) float64 { return cost(a) })).median
 }
 
 // allocations returns the cell for the allocations of a beyond those of the
-// reference, or all of them if that is nil.
+// reference.
 func allocations(a, reference *contestant) string {
-	if a == nil || len(a.samples) == 0 {
-		return none
-	}
-	count, size := median(a, allocsOf), median(a, bytesOf)
-	if reference != nil && reference != a {
-		count -= median(reference, allocsOf)
-		size -= median(reference, bytesOf)
-	}
+	count := median(a, allocsOf) - median(reference, allocsOf)
+	size := median(a, bytesOf) - median(reference, bytesOf)
 	return fmt.Sprintf("%s, %s", formatCount(int(math.Round(count))), formatSize(size))
-}
-
-// formatTime formats a time.
-func formatTime(ns float64) string {
-	if math.Abs(ns) >= 10_000 {
-		return fmt.Sprintf("%.1f µs", ns/1000)
-	}
-	return formatCount(int(math.Round(ns))) + " ns"
 }
 
 // formatTimes formats a time and its quartiles.

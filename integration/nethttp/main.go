@@ -38,14 +38,13 @@ func main() {
 	skip := flag.String("skip", "", "do not run the tests that match this pattern, as in go test")
 	short := flag.Bool("short", false, "run the tests in their short form, as in go test")
 	timeout := flag.Duration("timeout", 4*time.Minute, "the time limit of one package's tests in one mode")
-	keep := flag.String("keep", "", "append the output of the tests to files in this folder")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	r := &runner{
 		modes: strings.Split(*modes, ","), race: *race, only: *run, skip: *skip, short: *short,
-		timeout: *timeout, keep: *keep, modules: flag.Args(),
+		timeout: *timeout, modules: flag.Args(),
 	}
 	for _, mode := range r.modes {
 		if !slices.Contains(all, mode) {
@@ -73,7 +72,6 @@ type runner struct {
 	skip    string // a pattern for -test.skip; "": none
 	short   bool
 	timeout time.Duration // for one run of one package's tests
-	keep    string        // a folder for the output; "": none
 	modules []string      // none: the standard library
 
 	temp    string

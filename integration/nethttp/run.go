@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,9 +89,6 @@ func (r *runner) runPackage(ctx context.Context, p testPackage, mode, pattern, s
 	if _, exit := errors.AsType[*exec.ExitError](err); err != nil && !exit {
 		return nil, nil, err
 	}
-	if err := r.save(mode, p.path, text); err != nil {
-		return nil, nil, err
-	}
 	ended, err := parseEvents(text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w\n%s", p.path, err, text)
@@ -164,21 +160,6 @@ func merge(results map[test]result, pkg string, ended map[string]result) {
 			results[t] = e
 		}
 	}
-}
-
-// save appends the output of a run to a file of the folder that -keep names.
-func (r *runner) save(mode, pkg string, text []byte) (err error) {
-	if r.keep == "" {
-		return nil
-	}
-	name := filepath.Join(r.keep, mode+"-"+strings.ReplaceAll(pkg, "/", "_")+".json")
-	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, file.Close()) }()
-	_, err = file.Write(text)
-	return err
 }
 
 // parseEvents returns how each test ended, from the output of test2json.

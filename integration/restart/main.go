@@ -2,10 +2,9 @@
 //
 //	go run ./restart -down=1s,3s -clients=5
 //
-// The server is a net/http server in a process of its own, which is told to end
-// and is started again. Requests go to the server itself, whose port then
-// refuses connections, or through a proxy in a process of its own: one that
-// answers 503, or one that resets connections. Each client is a RetryTransport
+// The server is a net/http server that is shut down and started again. Requests
+// go to the server itself, whose port then refuses connections, or through a
+// proxy: one that answers 503, or one that resets connections. Each client is a RetryTransport
 // that sends requests at random times. All restarts happen at the same time.
 package main
 
@@ -27,10 +26,6 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "serve-") {
-		check(serve(os.Args[1], os.Args[2:]))
-		return
-	}
 	downs := flag.String("down", "1s,3s", "`lengths` of the restart, separated by commas")
 	up := flag.Duration("up", 40*time.Second, "time from the first request until the restart")
 	clients := flag.Int("clients", 5, "clients of each row")
@@ -46,7 +41,7 @@ func main() {
 	}
 	var wg sync.WaitGroup
 	for _, t := range all {
-		wg.Go(func() { check(t.run()) })
+		wg.Go(t.run)
 	}
 	wg.Wait()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
@@ -89,39 +84,27 @@ var policies = []struct {
 }
 
 // run measures the trial.
-func (t *trial) run() error {
-	addrs, err := freeAddrs(2)
-	if err != nil {
-		return err
+func (t *trial) run() {
+	server, stop := serve("127.0.0.1:0", http.HandlerFunc(well))
+	addr, stopProxy := server, func() {}
+	switch t.kind {
+	case "503":
+		addr, stopProxy = serve("127.0.0.1:0", unavailable(server))
+	case "reset":
+		addr, stopProxy = resetting(server)
 	}
-	server, err := start(addrs[0], "serve-http", addrs[0])
-	if err != nil {
-		return err
-	}
-	defer func() { server.stop() }()
-	url := "http://" + addrs[0] + "/"
-	if t.kind != "refused" {
-		proxy, err := start(addrs[1], "serve-"+t.kind, addrs[1], addrs[0])
-		if err != nil {
-			return err
-		}
-		defer proxy.stop()
-		url = "http://" + addrs[1] + "/"
-	}
+	defer stopProxy()
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	wait := t.send(ctx, url)
+	wait := t.send(ctx, "http://"+addr+"/")
 	time.Sleep(t.up)
 	t.begin = time.Now()
-	server.stop()
+	stop()
 	time.Sleep(time.Until(t.begin.Add(t.down)))
-	if server, err = start(addrs[0], "serve-http", addrs[0]); err != nil {
-		return err
-	}
+	_, stop = serve(server, http.HandlerFunc(well))
 	t.end = time.Now()
 	cancel() // no more requests
 	wait()
-	return nil
+	stop()
 }
 
 // send starts the clients. They send requests until ctx is done. The function

@@ -22,6 +22,11 @@ const (
 
 	// bonus is what a retry that succeeds cancels beyond its own cost.
 	bonus = 1
+
+	// recentSteps steps of recentStep are the last minute, of which Recent has
+	// the attempts.
+	recentSteps = 12
+	recentStep  = 5 * time.Second
 )
 
 // A Window is the budget of one host. It is safe for concurrent use after Open.
@@ -78,6 +83,10 @@ type Window struct {
 	// tallies are those of the last steps, each at its number modulo steps.
 	tallies [steps]tally
 
+	// recent has the attempts of the last minute of the clock, which goes on while
+	// the host's time stands still. Each step is at its number modulo recentSteps.
+	recent [recentSteps]recentTally
+
 	// pending counts the deposits since the clock was last read. They count as
 	// made at that time, so none of them counts for too long. The deposit that
 	// fills the batch reads the clock.
@@ -89,6 +98,12 @@ type Window struct {
 type tally struct {
 	successes uint64
 	charges   uint64 // the cost of retries, without what was canceled
+}
+
+// A recentTally has the attempts of one recentStep.
+type recentTally struct {
+	step                int64
+	successes, failures uint64
 }
 
 // Open makes w, which is zero, the window of a new host. It allows failed
@@ -133,7 +148,16 @@ func (w *Window) RetrySucceeded(cost int) {
 	w.update(0)
 	w.failing = false
 	w.tally().successes++
+	w.recently().successes++
 	w.cancel(uint64(cost) + bonus)
+}
+
+// Fail records an attempt that failed, for Recent only.
+func (w *Window) Fail() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.update(0)
+	w.recently().failures++
 }
 
 // Withdraw charges cost for a retry if the rule allows it, and reports whether
@@ -190,6 +214,31 @@ func (w *Window) Counts() (balance, successes, charges int) {
 	return int(min(w.left(), math.MaxInt)), int(s), int(c)
 }
 
+// Recent returns the attempts of about the last minute.
+func (w *Window) Recent() (successes, failures int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.update(0)
+	first := int64(w.clock/recentStep) - recentSteps + 1
+	for _, t := range w.recent {
+		if t.step >= first {
+			successes += int(t.successes)
+			failures += int(t.failures)
+		}
+	}
+	return successes, failures
+}
+
+// recently returns the recentTally of the last reading of the clock. mu is held.
+func (w *Window) recently() *recentTally {
+	step := int64(w.clock / recentStep)
+	t := &w.recent[step%recentSteps]
+	if t.step != step {
+		*t = recentTally{step: step}
+	}
+	return t
+}
+
 // update brings w up to date, and counts the pending deposits. The number own
 // is how many of them the caller makes: 0 or 1. Those count as made now. mu is
 // held, so times are in order. If the clock goes back all the same, the host's
@@ -202,12 +251,18 @@ func (w *Window) update(own uint64) {
 	// Another update may have counted the caller's deposit already.
 	own = min(own, pending)
 	w.tally().successes += pending - own
+	if pending > own {
+		w.recently().successes += pending - own
+	}
 
 	if !w.failing {
 		w.advance(w.now + clock - w.clock)
 	}
 	w.clock = clock
 	w.tally().successes += own
+	if own > 0 {
+		w.recently().successes++
+	}
 }
 
 // advance sets the host's time to now. The steps that begin since then replace

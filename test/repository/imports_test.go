@@ -21,7 +21,7 @@ var imports = map[string]string{
 	"policies":              "httpretry leaves strategies",
 	"policyfile":            "httpretry leaves policies strategies",
 	"policyfile/schematest": "",
-	"retrydebug":            "httpretry",
+	"retrydebug":            "httpretry policyfile",
 	"retrytest":             "httpretry leaves",
 	"redisbudget": "github.com/redis/go-redis/v9 " +
 		"github.com/redis/go-redis/v9/maintnotifications httpretry",

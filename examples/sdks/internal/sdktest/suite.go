@@ -135,24 +135,6 @@ func (s Suite[C]) Failures(t *testing.T, calls []Call[C], rows map[string]Row) {
 	}
 }
 
-// SearchFailures is Failures for a cluster of Elasticsearch or OpenSearch. The
-// calls are a search, a bulk without and with ids, a scroll, and an index
-// without and with an id.
-func (s Suite[C]) SearchFailures(t *testing.T, calls ...Call[C]) {
-	retried, final := []int{2, 1, 2, 1, 1, 2}, []int{1, 1, 1, 1, 1, 1}
-	s.Failures(t, calls, map[string]Row{
-		"rejected":                     {Answer(429, `{"error":{"type":"rejected_execution_exception"}}`), retried},
-		"a balancer without the nodes": {Answer(503, "<html>"), retried},
-		"502":                          {Answer(502, ""), retried},
-		"504":                          {Answer(504, ""), retried},
-		"reset":                        {Reset, retried},
-		"executed, reset":              {Lost, retried},
-		"a script's error":             {Answer(500, `{"error":{"type":"script_exception"}}`), final},
-		"a version conflict":           {Answer(409, `{"error":{"type":"version_conflict_engine_exception"}}`), final},
-		"a bad query":                  {Answer(400, `{"error":{"type":"parsing_exception"}}`), final},
-	})
-}
-
 // Down makes a call to a server that is down. More requests than the policy has
 // attempts would be retries of the SDK.
 func (s Suite[C]) Down(t *testing.T, fault Fault, call Call[C], want int) {
