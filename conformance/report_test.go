@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The command fails if httpretry is wrong, and if another client delivers more.
-// The table and the page show both.
+// The command fails if httpretry is wrong, or delivers less than it can. The
+// table and the page show that, and which clients deliver more.
 func TestReport(t *testing.T) {
 	good := []Step{{Status: 200}}
 	cases := []*Case{
@@ -28,13 +28,10 @@ func TestReport(t *testing.T) {
 		{Spec: Spec{Name: "wrong peer"}, Verdicts: []Verdict{bad, bad, whole}},
 		{Spec: Spec{Name: "absent"}, Skipped: errors.New("not installed")},
 	}
-	want := "httpretry: outage: SHOULD: bad\nhttpretry, best: a: MUST: bad"
-	if err := unnamed(results, cases); err == nil || err.Error() != want {
-		t.Errorf("unnamed returns %v: want %q", err, want)
-	}
-	want = "b: peer: more than httpretry at its best"
-	if err := better(results, cases); err == nil || err.Error() != want {
-		t.Errorf("better returns %v: want %q", err, want)
+	want := "httpretry: b (delivers): ○ 503, 3×\nhttpretry: outage (SHOULD): ✗ 200, 2×: bad\n" +
+		"httpretry, best: a (MUST): ✗ 200, 2×: bad\nhttpretry, best: b (delivers): ○ 503, 3×"
+	if err := failures(results, cases); err == nil || err.Error() != want {
+		t.Errorf("failures returns %v: want %q", err, want)
 	}
 	var table strings.Builder
 	markdown(&table, results, cases)
