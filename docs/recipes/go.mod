@@ -8,7 +8,6 @@ replace (
 )
 
 require (
-	github.com/go-chi/chi/v5 v5.5.0
 	github.com/google/uuid v1.6.0
 	github.com/h2non/gock v1.2.0
 	github.com/jarcoal/httpmock v1.4.2
