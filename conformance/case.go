@@ -112,21 +112,21 @@ var (
 )
 
 // Allowed is what the client may do. A zero field allows everything. Always
-// forbidden are a request's body that is not whole, a part of a response that
-// is reported as whole, and a second execution.
+// forbidden are a request's body that is not whole, a send on a connection after
+// its announced end, a part of a response that is reported as whole, and a
+// second execution.
 type Allowed struct {
-	Sends         int       `json:"sends"`         // of a request, at most
-	SendsPer      float64   `json:"sendsPer"`      // of a request, at most, on average
-	Gaps          []float64 `json:"gaps"`          // between two sends, at least
-	Results       []string  `json:"results"`       // statuses, or "error"
-	Within        float64   `json:"within"`        // the time until a result
-	Delivered     float64   `json:"delivered"`     // the share of requests, at least; 0 means all
-	Connections   int       `json:"connections"`   // at most
-	NewConnection bool      `json:"newConnection"` // for each send
-	Sequential    bool      `json:"sequential"`    // one send after another
-	Method        string    `json:"method"`        // of all sends
-	FirstByte     float64   `json:"firstByte"`     // the latest time of the first send
-	NoSecrets     bool      `json:"noSecrets"`     // in errors and on the standard error
+	Sends       int       `json:"sends"`       // of a request, at most
+	SendsPer    float64   `json:"sendsPer"`    // of a request, at most, on average
+	Gaps        []float64 `json:"gaps"`        // between two sends, at least
+	Results     []string  `json:"results"`     // statuses, or "error"
+	Within      float64   `json:"within"`      // the time until a result
+	Delivered   float64   `json:"delivered"`   // the share of requests, at least; 0 means all
+	Connections int       `json:"connections"` // at most
+	Sequential  bool      `json:"sequential"`  // one send after another
+	Method      string    `json:"method"`      // of all sends
+	FirstByte   float64   `json:"firstByte"`   // the latest time of the first send
+	NoSecrets   bool      `json:"noSecrets"`   // in errors and on the standard error
 }
 
 // delivers reports whether the server can succeed at all.

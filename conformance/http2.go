@@ -99,8 +99,8 @@ func (c *conn2) read(frame http2.Frame) {
 		if c.closing {
 			c.stale(send)
 		}
-		// A GOAWAY is sent before the response. What comes after it is stale.
-		c.closing = c.closing || step.After == "goaway"
+		// What comes after a GOAWAY, which precedes the response, is stale.
+		c.closing = c.closing || step.After == "goaway" || step.Fault == "goaway-unprocessed"
 		if step.Early || f.StreamEnded() {
 			c.complete(stream, f.StreamEnded())
 		}

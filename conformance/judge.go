@@ -139,8 +139,6 @@ func (c *Case) sendsProblem(sends []*Send, executed int) string {
 		}
 		before := sends[i-1]
 		switch {
-		case a.NewConnection && send.Conn == before.Conn:
-			return "sends again on the same connection"
 		case i <= len(a.Gaps) && send.At-before.At < duration(a.Gaps[i-1])-tolerance/10:
 			return fmt.Sprintf("sends again after %.2f s", (send.At - before.At).Seconds())
 		case a.Sequential && (before.Ended == 0 || before.Ended > send.At+tolerance):

@@ -23,7 +23,6 @@ type Send struct {
 	Request  int // its number in the case, from 1
 	At       time.Duration
 	Ended    time.Duration // 0: not yet
-	Conn     int
 	Method   string
 	Executed bool
 	Body     int  // bytes that were read
@@ -222,7 +221,7 @@ func (s *session) arrive(conn int, method, path string) (*Send, Step) {
 	// The path ends with the number of the request, and so does a Location.
 	path, _, _ = strings.Cut(path, "?")
 	number, _ := strconv.Atoi(path[strings.LastIndexByte(path, '/')+1:])
-	send := &Send{Request: number, At: now, Conn: conn, Method: method}
+	send := &Send{Request: number, At: now, Method: method}
 	s.sends = append(s.sends, send)
 	s.arrived++
 	return send, s.step(now, conn, number)
