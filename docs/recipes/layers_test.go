@@ -1,11 +1,10 @@
 package recipes_test
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,42 +24,31 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// sidecar is a proxy beside a client, as Envoy is in a mesh. It retries a
-// request twice if it got no answer, or one with the status retryOn.
-type sidecar struct {
-	server  string
-	retryOn int
-}
+// sidecar sends as Envoy does beside a client in a mesh. It retries a request
+// twice if it got no answer, or one with the status retryOn.
+type sidecar struct{ retryOn int }
 
-func (s sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
+func (s sidecar) RoundTrip(req *http.Request) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
-		req, err := http.NewRequestWithContext(
-			r.Context(), r.Method, s.server+r.URL.Path, bytes.NewReader(body))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		req.Header = r.Header.Clone()
 		req.Header.Set("X-Envoy-Attempt-Count", strconv.Itoa(attempt))
 		resp, err := http.DefaultTransport.RoundTrip(req)
-		if err == nil {
-			resp.Body.Close()
-		}
 		switch {
-		case attempt <= 2 && (err != nil || resp.StatusCode == s.retryOn):
+		case attempt <= 2 && err != nil:
+		case attempt <= 2 && resp.StatusCode == s.retryOn:
+			resp.Body.Close()
 		case err != nil: // as Envoy answers if it cannot connect
-			http.Error(w, "upstream connect error", http.StatusServiceUnavailable)
-			return
+			return respond(req, http.StatusServiceUnavailable, nil), nil
 		default:
-			w.WriteHeader(resp.StatusCode)
-			return
+			return resp, nil
 		}
 	}
+}
+
+// proxy returns a handler that sends all requests to server, by transport.
+func proxy(server string, transport http.RoundTripper) http.Handler {
+	return &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", strings.TrimPrefix(server, "http://")
+	}}
 }
 
 // serve returns the address of a handler.
@@ -74,56 +62,40 @@ func serve(t *testing.T, handler http.Handler) string {
 // TestSidecar measures how many sends of ten GETs reach a server that answers
 // all with 503. The table of docs/layers.md has these numbers.
 func TestSidecar(t *testing.T) {
-	withBudget := httpretry.Policy{Backoff: strategies.Constant{}}
-	unlimited := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
-	retrying := func(p httpretry.Policy) *http.Client {
-		return newClient(t, httpretry.Config{Policy: p})
-	}
-	// service has httpretry in the client of a handler that a sidecar calls.
-	service := func(p httpretry.Policy, wrap func(http.Handler) http.Handler, server string) string {
-		client := retrying(p)
-		return serve(t, sidecar{serve(t, wrap(http.HandlerFunc(
-			func(w http.ResponseWriter, r *http.Request) {
-				req, err := http.NewRequestWithContext(r.Context(), r.Method, server, nil)
-				if assert.NoError(t, err) {
-					w.WriteHeader(status(t, client, req))
-				}
-			}))), 503})
-	}
 	bare := func(next http.Handler) http.Handler { return next }
 	for _, tt := range []struct {
-		name                    string
-		defaultBudget, noBudget int // sends
-		setup                   func(p httpretry.Policy, server string) (*http.Client, string)
+		name    string
+		client  bool // has httpretry
+		sidecar sidecar
+		service func(http.Handler) http.Handler // around one with httpretry, if not nil
+		sends   [2]int                          // with the default budget, and with none
 	}{
-		{"net/http, sidecar", 30, 30, func(_ httpretry.Policy, server string) (*http.Client, string) {
-			return http.DefaultClient, serve(t, sidecar{server, 503})
-		}},
-		{"httpretry, sidecar", 45, 90, func(p httpretry.Policy, server string) (*http.Client, string) {
-			return retrying(p), serve(t, sidecar{server, 503})
-		}},
-		{"httpretry, connects", 15, 30, func(p httpretry.Policy, server string) (*http.Client, string) {
-			return retrying(p), serve(t, sidecar{server, 0})
-		}},
-		{"sidecar, service", 35, 90, func(p httpretry.Policy, server string) (*http.Client, string) {
-			return http.DefaultClient, service(p, bare, server)
-		}},
-		{"sidecar, Middleware", 35, 50, func(p httpretry.Policy, server string) (*http.Client, string) {
-			return http.DefaultClient, service(p, httpretry.Middleware, server)
-		}},
+		{"net/http, sidecar", false, sidecar{503}, nil, [2]int{30, 30}},
+		{"httpretry, sidecar", true, sidecar{503}, nil, [2]int{45, 90}},
+		{"httpretry, sidecar for connects", true, sidecar{}, nil, [2]int{15, 30}},
+		{"sidecar, service", false, sidecar{503}, bare, [2]int{35, 90}},
+		{"sidecar, Middleware", false, sidecar{503}, httpretry.Middleware, [2]int{35, 50}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var got [2]int
-			for i, policy := range []httpretry.Policy{withBudget, unlimited} {
-				server := play(503)
-				client, address := tt.setup(policy, serve(t, server))
-				for range 10 {
-					assert.Equal(t, 503, sendTo(t, client, "GET", address))
-				}
-				got[i] = server.count()
+		for i, budget := range []httpretry.Budget{nil, httpretry.Unlimited{}} {
+			retrying := newClient(t, httpretry.Config{
+				Policy: httpretry.Policy{Backoff: strategies.Constant{}, Budget: budget},
+			})
+			server, client := play(503), http.DefaultClient
+			target := serve(t, server)
+			if tt.service != nil {
+				target = serve(t, tt.service(proxy(target, retrying.Transport)))
 			}
-			assert.Equal(t, [2]int{tt.defaultBudget, tt.noBudget}, got)
-		})
+			if tt.client {
+				client = retrying
+			}
+			address := serve(t, proxy(target, tt.sidecar))
+			for range 10 {
+				resp, err := client.Get(address)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Equal(t, tt.sends[i], server.count(), "%s, budget %T", tt.name, budget)
+		}
 	}
 }
 
@@ -132,27 +104,20 @@ func TestSidecar(t *testing.T) {
 func TestSidecarHidesRefusedServer(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
-	var attempts int
+	attempts := 0
 	client := newClient(t, httpretry.Config{
-		Policy: httpretry.Policy{Backoff: strategies.Constant{}},
-		Observe: func(_ context.Context, e httpretry.Event) {
-			attempts = e.Attempt.Number
-		},
+		Policy:  httpretry.Policy{Backoff: strategies.Constant{}},
+		Observe: func(_ context.Context, e httpretry.Event) { attempts = e.Attempt.Number },
 	})
 	_, err := client.Post(srv.URL, "text/plain", strings.NewReader("data"))
 	assert.True(t, httpretry.IsUnprocessed(err), "%v", err)
 	assert.Equal(t, 3, attempts)
 
-	assert.Equal(t, 503, sendTo(t, client, "POST", serve(t, sidecar{srv.URL, 0})))
-	assert.Equal(t, 1, attempts)
-}
-
-// sendTo sends a request to an address, and returns its response's status.
-func sendTo(t *testing.T, client *http.Client, method, url string) int {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	resp, err := client.Post(serve(t, proxy(srv.URL, sidecar{})), "text/plain", nil)
 	require.NoError(t, err)
-	return status(t, client, req)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, 1, attempts)
 }
 
 // cache answers a request with the last 200 for the same URL.
