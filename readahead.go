@@ -62,8 +62,10 @@ func (s *sending) mayReadAhead(req *http.Request, resp *http.Response) bool {
 	case !s.body.IsRead():
 		return false
 	}
-	// A response that has failed by its status may be retried at once.
-	return s.policy.Classify != nil || s.policy.Outcome(req, resp, nil) == Final
+	// A response that has failed by its status may be retried at once, unless its
+	// body is asked for more.
+	p := s.policy
+	return p.Classify != nil || p.RetryAfter != nil || p.Outcome(req, resp, nil) == Final
 }
 
 // resultOfCut returns the result of an attempt whose response broke off with err.

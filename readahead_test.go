@@ -297,6 +297,21 @@ func TestPeekRetries(t *testing.T) {
 	})
 }
 
+// A RetryAfter may read the wait in a body, also without a Classify.
+func TestPeekInRetryAfter(t *testing.T) {
+	policy, seen := aheadPolicy(), ""
+	policy.MaxAttempts = 1
+	policy.RetryAfter = func(resp *http.Response) (time.Duration, bool) {
+		seen = string(httpretry.Peek(resp))
+		return 0, false
+	}
+	base := playBodies(func(req *http.Request) *http.Response {
+		return respond(req, 429, io.EOF, `{"retry_after": 8}`)
+	})
+	contract.Send(t, contract.With(t, base, policy), contract.Request(t, "GET", "http://a.test/", ""))
+	assert.Equal(t, `{"retry_after": 8}`, seen)
+}
+
 // Responses that are none of ReadAhead's business are not touched.
 func TestReadAheadSparesBodies(t *testing.T) {
 	writer := struct {
@@ -425,6 +440,29 @@ func TestReadAheadCanceled(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A body that was read whole before the AttemptTimeout has come in time, even if
+// that passes before its last Read returns.
+func TestReadAheadInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			resp := respond(req, 200, nil)
+			text := strings.NewReader("whole")
+			resp.Body = io.NopCloser(readerFunc(func(p []byte) (int, error) {
+				time.Sleep(time.Minute)
+				synctest.Wait() // the timer has canceled the attempt
+				return text.Read(p)
+			}))
+			return resp, nil
+		})
+		policy := aheadPolicy()
+		policy.AttemptTimeout = 2 * time.Minute
+		resp, err := contract.With(t, base, policy).
+			RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
+		require.NoError(t, err)
+		assert.Equal(t, "whole", contract.ReadBody(t, resp))
+	})
 }
 
 // deaf is a body whose Read ends with Close only, or not even then.
