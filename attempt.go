@@ -131,13 +131,21 @@ func (s *sending) sendCopy(a *attempt) (*http.Response, error) {
 	switch {
 	// The AttemptTimeout or the Trace has canceled the attempt.
 	case cause != nil && isOwnError(cause):
-		respbody.Close(resp)
+		// What was read ahead has come in time.
+		if respbody.IsAhead(resp) {
+			s.cut = resp
+		} else {
+			respbody.Close(resp)
+		}
 		return nil, withOutcomeOf(err, cause)
 	// net/http cannot tell the error of a body's reader from one of its own
 	// (transferWriter.doBodyCopy).
 	case err != nil && failure != nil:
 		a.readerFailed = true
 		return resp, failure
+	// The server has answered to the whole body, so its Close does not matter.
+	case s.cut != nil:
+		return nil, err
 	case err != nil:
 		err, a.readerFailed = s.body.WithCloseFailure(err)
 		return resp, err
