@@ -117,13 +117,12 @@ func (s *sending) sendCopy(a *attempt) (*http.Response, error) {
 	resp, err := s.roundTrip(a)
 	resp, err = s.readAhead(&a.req, resp, err)
 	cause := context.Cause(a.req.Context())
-	// The timeout counts even if its cancel is yet to run. But a body that was read
-	// whole has come in time.
-	isWhole := err == nil && resp != nil && respbody.IsWhole(resp.Body)
 	switch {
 	case a.timer == nil || a.timer.Stop() || s.caller.req.Context().Err() != nil:
-	case isWhole:
+	// A body that was read whole has come in time.
+	case respbody.IsWhole(resp):
 		cause = nil
+	// The timeout counts even if its cancel is yet to run.
 	default:
 		cause = newAttemptTimeout(s.policy.AttemptTimeout)
 	}

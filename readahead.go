@@ -67,9 +67,10 @@ func (s *sending) mayReadAhead(req *http.Request, resp *http.Response) bool {
 		return false
 	}
 	switch resp.StatusCode {
-	// Over HTTP/2, the next three may have trailers.
-	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified,
-		http.StatusLengthRequired: // for sendFramed
+	case http.StatusSwitchingProtocols, http.StatusLengthRequired: // which sendFramed may want
+		return false
+	// Over HTTP/2, these may have trailers.
+	case http.StatusNoContent, http.StatusNotModified:
 		return false
 	}
 	// The caller may wait for the response before it sends the rest of its body.

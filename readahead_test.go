@@ -611,6 +611,34 @@ func TestReadAheadOfASlowFailure(t *testing.T) {
 	})
 }
 
+// An AttemptTimeout that passes while such a body is still being read drops it.
+func TestReadAheadOfASlowFailureInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := playBodies(func(req *http.Request) *http.Response {
+			resp := respond(req, 503, nil)
+			resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) {
+				time.Sleep(time.Second)
+				return 0, io.ErrUnexpectedEOF
+			}))
+			time.Sleep(time.Second)
+			return resp
+		})
+		policy := aheadPolicy()
+		policy.Classify = policy.Outcome
+		policy.AttemptTimeout = time.Second + 50*time.Millisecond
+		transport := contract.With(t, base, policy)
+		for range 100 { // the timer and the wait end at the same time
+			resp, err := transport.RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+			}
+			require.Error(t, err)
+		}
+		time.Sleep(time.Second) // until the last Read has ended
+	})
+}
+
 // An error of the request body's Close does not matter after an answer.
 func TestReadAheadAfterAFailedClose(t *testing.T) {
 	first := true

@@ -383,7 +383,8 @@ func classifyAWS(
 	req *http.Request, _ *http.Response, body []byte) (httpretry.Outcome, bool) {
 	// The body of a GET is an object, which may be any XML. S3 sends spaces while it
 	// works.
-	isError := req != nil && cmp.Or(req.Method, http.MethodGet) != http.MethodGet && bytes.Contains(body, []byte("<Error")) &&
+	isGet := req == nil || cmp.Or(req.Method, http.MethodGet) == http.MethodGet
+	isError := !isGet && bytes.Contains(body, []byte("<Error")) &&
 		bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) && rootOf(body) == "Error"
 	return httpretry.Transient, isError
 }

@@ -178,20 +178,18 @@ func (b *Ahead) broken() error {
 // Break makes err the error that follows the bytes.
 func (b *Ahead) Break(err error) { b.err = err }
 
-// IsWhole reports whether body was read ahead to its end, so that it holds no
-// connection.
-func IsWhole(body io.ReadCloser) bool {
-	b, ok := body.(*Ahead)
-	return ok && b.isFilled() && b.err == io.EOF
-}
+// IsWhole reports whether the body of resp, if any, was read ahead to its end, so
+// that it holds no connection.
+func IsWhole(resp *http.Response) bool { return IsAhead(resp) && resp.Body.(*Ahead).err == io.EOF }
 
-// IsAhead reports whether the body of resp, if any, is an Ahead.
+// IsAhead reports whether the body of resp, if any, is an Ahead for which no other
+// goroutine reads any more.
 func IsAhead(resp *http.Response) bool {
 	if resp == nil {
 		return false
 	}
-	_, ok := resp.Body.(*Ahead)
-	return ok
+	b, ok := resp.Body.(*Ahead)
+	return ok && b.isFilled()
 }
 
 // Read implements io.Reader.
