@@ -1,14 +1,13 @@
 // Fleet shows the load of short-lived processes on a server that is down: with
 // a budget for each process, and with one that all of them share in Redis.
 //
-// It starts the processes, the server, and redis-server on this machine, or an
-// embedded server if redis-server is not installed:
+// It starts the processes and the server on this machine, and an embedded
+// server instead of Redis:
 //
 //	go run .
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed421102f4/httpretry"
@@ -45,7 +45,7 @@ func main() {
 	}
 	var err error
 	if server := os.Getenv(serverEnv); server != "" {
-		err = work(context.Background(), server, os.Getenv(redisEnv), *requests)
+		err = work(server, os.Getenv(redisEnv), *requests)
 	} else {
 		err = run(os.Stdout, *processes, *requests)
 	}
@@ -55,7 +55,7 @@ func main() {
 }
 
 // work sends the requests of one process.
-func work(ctx context.Context, server, redisAddr string, requests int) error {
+func work(server, redisAddr string, requests int) error {
 	policy := httpretry.Policy{Backoff: strategies.Constant{Wait: 10 * time.Millisecond}}
 	if redisAddr != "" {
 		client := redis.NewClient(&redis.Options{Addr: redisAddr})
@@ -77,32 +77,26 @@ func work(ctx context.Context, server, redisAddr string, requests int) error {
 	}
 	client := &http.Client{Transport: transport}
 	for range requests {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server, nil)
+		resp, err := client.Get(server)
 		if err != nil {
 			return err
 		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		if err := resp.Body.Close(); err != nil {
-			return err
-		}
+		_ = resp.Body.Close()
 	}
 	return nil
 }
 
 // run runs the fleet with each kind of budget.
 func run(out io.Writer, processes, requests int) error {
-	addr, kind, stop, err := startRedis()
+	embedded, err := miniredis.Run()
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer embedded.Close()
 	fmt.Fprintf(out, "A server is down. %d processes send it %d requests each.\n", processes, requests)
 	for _, f := range []*fleet{
 		{title: "Each process has a budget of its own"},
-		{title: "All processes share a budget in " + kind, redisAddr: addr},
+		{title: "All processes share a budget in Redis", redisAddr: embedded.Addr()},
 	} {
 		fmt.Fprintf(out, "\n%s:\n", f.title)
 		if err := f.run(out, processes, requests); err != nil {
@@ -132,22 +126,19 @@ func (f *fleet) run(out io.Writer, processes, requests int) error {
 	const atATime, rows = 8, 5
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var errs []error
-	started, ended := 0, 0
-	for range atATime {
+	var errs []error // of the processes that have ended
+	free := make(chan struct{}, atATime)
+	for range processes {
+		free <- struct{}{}
 		wg.Go(func() {
+			err := f.process(server.URL, requests)
 			mu.Lock()
 			defer mu.Unlock()
-			for started < processes {
-				started++
-				mu.Unlock()
-				err := f.process(server.URL, requests)
-				mu.Lock()
-				errs = append(errs, err)
-				if ended++; ended%max(processes/rows, 1) == 0 || ended == processes {
-					f.print(out, ended)
-				}
+			errs = append(errs, err)
+			if n := len(errs); n%max(processes/rows, 1) == 0 || n == processes {
+				f.print(out, n)
 			}
+			<-free
 		})
 	}
 	wg.Wait()
