@@ -1,8 +1,8 @@
 // Fleet shows the load of short-lived processes on a server that is down: with
 // a budget for each process, and with one that all of them share in Redis.
 //
-// It starts the processes and the server on this machine, and an embedded
-// server instead of Redis:
+// It needs no network. Each process is a goroutine, which shares nothing with
+// the others, and an embedded server replaces Redis:
 //
 //	go run .
 package main
@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,12 +28,6 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// The environment of the processes of the fleet.
-const (
-	serverEnv = "FLEET_SERVER"
-	redisEnv  = "FLEET_REDIS" // the address; empty: each process has its own budget
-)
-
 func main() {
 	processes := flag.Int("processes", 60, "in the fleet")
 	requests := flag.Int("requests", 3, "of each process")
@@ -43,18 +36,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "fleet: want flags only, and numbers of at least 1")
 		os.Exit(2)
 	}
-	var err error
-	if server := os.Getenv(serverEnv); server != "" {
-		err = work(server, os.Getenv(redisEnv), *requests)
-	} else {
-		err = run(os.Stdout, *processes, *requests)
-	}
-	if err != nil {
+	if err := run(os.Stdout, *processes, *requests); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// work sends the requests of one process.
+// work sends the requests of one process. An empty redisAddr means a budget of
+// its own.
 func work(server, redisAddr string, requests int) error {
 	policy := httpretry.Policy{Backoff: strategies.Constant{Wait: 10 * time.Millisecond}}
 	if redisAddr != "" {
@@ -131,7 +119,7 @@ func (f *fleet) run(out io.Writer, processes, requests int) error {
 	for range processes {
 		free <- struct{}{}
 		wg.Go(func() {
-			err := f.process(server.URL, requests)
+			err := work(server.URL, f.redisAddr, requests)
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, err)
@@ -143,14 +131,6 @@ func (f *fleet) run(out io.Writer, processes, requests int) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// process runs one process.
-func (f *fleet) process(server string, requests int) error {
-	cmd := exec.Command(os.Args[0], "-requests", fmt.Sprint(requests))
-	cmd.Env = append(os.Environ(), serverEnv+"="+server, redisEnv+"="+f.redisAddr)
-	cmd.Stderr = os.Stderr
-	return cmd.Run()
 }
 
 // print prints the counts so far. Processes that still run have sent requests,
