@@ -73,7 +73,8 @@ func (d *demo) cooldowns() (err error) {
 		path := fmt.Sprintf("/cooldown-%v", c.value)
 		var seen atomic.Int64
 		d.server.play(path, slices.Repeat(script{cooling(c.asks, &seen)}, 1+3*many))
-		client := d.client(nil, httpretry.Policy{Cooldown: c.value, Budget: httpretry.Unlimited{}}, nil)
+		policy := httpretry.Policy{Cooldown: c.value, Budget: httpretry.Unlimited{}}
+		client := d.client(nil, policy, nil)
 		once := httpretry.WithoutRetries(context.Background())
 		_, failure := d.send(once, client, "GET "+path, "")
 		succeeded, unsent := d.sendAll(client, many, path)
