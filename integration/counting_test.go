@@ -198,22 +198,22 @@ func countRequests(log []byte) map[string]int {
 func netHTTPAlone(t *testing.T, url string, client *tls.Config, fixed string, arrivals func(testing.TB) map[string]int) {
 	t.Helper()
 	for _, kind := range bodyKinds()[:2] {
-		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-		path, base := "/"+hyphened(kind.name), faults.Base(t, client)
-		_, err := status(base, newRequest(ctx, t, http.MethodPost, url+path, kind))
-		t.Logf("%s: %v", path, err)
-		base.CloseIdleConnections()
-		cancel()
-	}
-	for path, n := range arrivals(t) {
-		t.Logf("%s alone sent %s %d times", runtime.Version(), path, n)
-		if n > 1 {
-			continue
+		n := 0
+		// On a busy machine, a handshake takes long, and net/http waits ever
+		// longer before it resends.
+		for limit := 1500 * time.Millisecond; n < 2 && limit < time.Minute; limit *= 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			path, base := fmt.Sprintf("/%s-%v", hyphened(kind.name), limit), faults.Base(t, client)
+			_, err := status(base, newRequest(ctx, t, http.MethodPost, url+path, kind))
+			base.CloseIdleConnections()
+			cancel()
+			n = arrivals(t)[path]
+			t.Logf("%s alone sent %s %d times: %v", runtime.Version(), path, n, err)
 		}
-		if fixed != "" && version.Compare(runtime.Version(), fixed) >= 0 {
+		if n < 2 && fixed != "" && version.Compare(runtime.Version(), fixed) >= 0 {
 			t.Skipf("%s has nothing here to protect from", runtime.Version())
 		}
-		t.Errorf("%s arrived %d times: the servers of this test do not make net/http resend", path, n)
+		assert.Greater(t, n, 1, "the servers of this test do not make net/http resend")
 	}
 }
 
@@ -262,7 +262,7 @@ type load struct {
 	method, url, key  string
 	kind              bodyKind
 	pause             func()        // before each request
-	limit             time.Duration // of the whole load; 0 means 20s
+	limit             time.Duration // of the whole load; 0 means 2m, for a busy machine
 }
 
 // run sends the load, with an id for each request, and returns how many
@@ -280,7 +280,7 @@ const succeededOutcome = "succeeded"
 // themselves.
 func (l load) send(t testing.TB, rt http.RoundTripper) (outcomes map[string]int, slowest time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(l.limit, 20*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(l.limit, 2*time.Minute))
 	defer cancel()
 	var (
 		next atomic.Int64

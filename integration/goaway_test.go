@@ -84,7 +84,7 @@ func churnRequests(t testing.TB, usual int) int {
 // executed twice.
 func TestNginxGoAwayKeyless(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ perConnection, usual int }{{10, 400}, {100, 400}, {1000, 1500}} {
+	for _, tt := range []struct{ perConnection, usual int }{{10, 200}, {100, 200}, {1000, 1100}} {
 		upstream := newCounting(t)
 		n := startNginx(t, overHTTP2, fmt.Sprintf("keepalive_requests %d;", tt.perConnection), proxyTo(upstream.addr()))
 		for _, clients := range []int{16, 64} {

@@ -78,6 +78,12 @@ http {
 func (n *nginx) arrivals(t testing.TB) map[string]int {
 	t.Helper()
 	n.finish(t, syscall.SIGQUIT) // requests at work are logged before
+	return n.logged(t)
+}
+
+// logged returns the requests that are logged so far.
+func (n *nginx) logged(t testing.TB) map[string]int {
+	t.Helper()
 	log, err := os.ReadFile(filepath.Join(n.dir, "access.log"))
 	require.NoError(t, err)
 	return countRequests(log)
@@ -115,7 +121,7 @@ func TestNginxReturn444(t *testing.T) {
 	})
 	t.Run("net/http alone", func(t *testing.T) {
 		n := startNginx(t, overHTTP2, "return 444;")
-		netHTTPAlone(t, n.url, n.client, "go1.27", n.arrivals)
+		netHTTPAlone(t, n.url, n.client, "go1.27", n.logged)
 	})
 }
 

@@ -22,21 +22,15 @@ type experiment struct {
 	saw      []int64 // requests: the first service, ..., the last server
 }
 
-func outages() []experiment {
+// experiments returns those that show prints. In the last two, a retry saves
+// the request with Middleware and without.
+func experiments() []experiment {
 	const always = math.MaxInt64
 	return []experiment{
-		{"without Middleware", without, always, 502, []int64{1, 3, 9, 27}},
-		{"with Middleware", httpretry.Middleware, always, 502, []int64{1, 3, 5, 7}},
-
-		{"without Middleware", without, always, 502, []int64{1, 3, 9, 27, 81, 243}},
-		{"with Middleware", httpretry.Middleware, always, 502, []int64{1, 3, 5, 7, 9, 11}},
-	}
-}
-
-// recoveries returns the control experiments. A retry saves their requests with
-// Middleware and without.
-func recoveries() []experiment {
-	return []experiment{
+		{"3 services without Middleware", without, always, 502, []int64{1, 3, 9, 27}},
+		{"3 services with Middleware", httpretry.Middleware, always, 502, []int64{1, 3, 5, 7}},
+		{"5 services without Middleware", without, always, 502, []int64{1, 3, 9, 27, 81, 243}},
+		{"5 services with Middleware", httpretry.Middleware, always, 502, []int64{1, 3, 5, 7, 9, 11}},
 		{"without Middleware", without, 1, 200, []int64{1, 1, 1, 2}},
 		{"with it", httpretry.Middleware, 1, 200, []int64{1, 1, 1, 2}},
 	}
@@ -45,7 +39,7 @@ func recoveries() []experiment {
 const intro = `A client sends one request to the first of several services. Each service makes
 up to 3 attempts to reach the next one. The last server is down: it answers 503.
 
-                         LAST SERVER   REQUESTS PER SERVER, IN THEIR ORDER
+                                LAST SERVER   REQUESTS PER SERVER, IN THEIR ORDER
 `
 
 const outro = `
@@ -53,85 +47,67 @@ A retry says that it is one (Retry-Attempt). What a service sends because of a
 retry is sent once, since the service that retries will do so again. So the
 retries of all services add up instead of multiplying.
 
+If the last server fails only once:
 `
 
 // show runs the experiments and prints how many requests the servers saw.
-func show(out io.Writer, outages, recoveries []experiment) error {
+func show(out io.Writer, experiments []experiment) error {
 	fmt.Fprint(out, intro)
-	services := 0
-	for _, e := range outages {
-		_, saw, err := e.run()
-		if err != nil {
-			return err
-		}
-		if e.services() != services {
-			services = e.services()
-			fmt.Fprintf(out, "%d services\n", services)
-		}
-		fmt.Fprintf(out, "  %-22s %11d   %s\n", e.title, saw[services], arrows(saw))
-	}
-
 	var parts []string
-	for _, e := range recoveries {
-		status, saw, err := e.run()
+	for _, e := range experiments {
+		saw, err := e.run()
 		if err != nil {
 			return err
 		}
-		parts = append(
-			parts, fmt.Sprintf("%d after %d calls %s", status, saw[e.services()], e.title))
+		if last := saw[len(saw)-1]; e.status == http.StatusOK {
+			parts = append(parts, fmt.Sprintf("%d after %d calls %s", e.status, last, e.title))
+		} else {
+			fmt.Fprintf(out, "%-31s %11d   %s\n", e.title, last, arrows(saw))
+		}
 	}
-	fmt.Fprint(out, outro)
-	fmt.Fprintf(out, "If the last server fails only once:\n%s.\n", strings.Join(parts, ", "))
+	fmt.Fprintf(out, "%s%s.\n", outro, strings.Join(parts, ", "))
 	return nil
 }
 
-func (e experiment) services() int { return len(e.saw) - 1 }
-
-// run sends the request. It returns the status of the response and the number
-// of requests that each server counted, and an error if they are not as
-// expected.
-func (e experiment) run() (status int, saw []int64, err error) {
+// run sends the request. It returns the number of requests that each server
+// counted, and an error if they or the status are not as expected.
+func (e experiment) run() (saw []int64, err error) {
 	requests := make([]atomic.Int64, len(e.saw))
-	last := &requests[e.services()]
+	last := &requests[len(requests)-1]
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if last.Load() <= e.failures {
 			http.Error(w, "down", http.StatusServiceUnavailable)
 		}
 	}))
-	var server *httptest.Server
+	var url string
 	// From the last to the first, since each has to know the URL of the next.
 	for i := range slices.Backward(requests) {
-		if server != nil {
-			if handler, err = newService(server.URL, e.wrap); err != nil {
-				return 0, nil, err
+		if url != "" {
+			if handler, err = newService(url, e.wrap); err != nil {
+				return nil, err
 			}
 		}
-		server = httptest.NewServer(counting(&requests[i], handler))
+		counted := handler
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests[i].Add(1)
+			counted.ServeHTTP(w, r)
+		}))
 		defer server.Close() // closes the connections to it as well
+		url = server.URL
 	}
-
-	resp, err := http.Get(server.URL)
+	resp, err := http.Get(url)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	status = resp.StatusCode
 	_ = resp.Body.Close() // only the status counts
 	for i := range requests {
 		saw = append(saw, requests[i].Load())
 	}
-	if status != e.status || !slices.Equal(saw, e.saw) {
-		err = fmt.Errorf("%d services %s: got status %d and %s requests, expected %d and %s",
-			e.services(), e.title, status, arrows(saw), e.status, arrows(e.saw))
+	if resp.StatusCode != e.status || !slices.Equal(saw, e.saw) {
+		err = fmt.Errorf("%s: got status %d and %s requests, expected %d and %s",
+			e.title, resp.StatusCode, arrows(saw), e.status, arrows(e.saw))
 	}
-	return status, saw, err
-}
-
-// counting counts the requests to handler.
-func counting(requests *atomic.Int64, handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		handler.ServeHTTP(w, r)
-	})
+	return saw, err
 }
 
 // arrows formats numbers as 1 → 3 → 9.

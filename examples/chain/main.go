@@ -28,7 +28,7 @@ import (
 )
 
 func main() {
-	if err := show(os.Stdout, outages(), recoveries()); err != nil {
+	if err := show(os.Stdout, experiments()); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -61,14 +61,11 @@ func newService(next string, wrap wrapper) (http.Handler, error) {
 			return
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode >= 500 {
-			// Read to its end, a body leaves its connection to the next
-			// request.
-			_, _ = io.Copy(io.Discard, resp.Body)
-			http.Error(w, "the next service failed", http.StatusBadGateway)
-			return
+		status := resp.StatusCode
+		if status >= 500 {
+			status = http.StatusBadGateway
 		}
-		w.WriteHeader(resp.StatusCode)
+		w.WriteHeader(status)
 		_, _ = io.Copy(w, resp.Body)
 	})
 	return wrap(handler), nil

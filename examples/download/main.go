@@ -39,31 +39,28 @@ func policy() httpretry.Policy {
 
 // run fetches the same file without Resume and with it.
 func run(out io.Writer) error {
-	link, err := startLink()
-	if err != nil {
-		return err
-	}
-	defer link.stop()
+	link := startLink()
+	defer link.Close()
 	fmt.Fprintf(out, "A file of %s, over a link that breaks every 3 to 9 MiB.\n", mib(fileSize))
 
 	p := policy()
 	p.Resume, p.ResumeIdle = false, 0
 	fmt.Fprintln(out, "\nWithout Resume:")
-	if err := fetch(out, p, link.url(), io.Discard); err == nil {
+	if err := fetch(out, p, link.URL, io.Discard); err == nil {
 		return errors.New("the link did not break")
 	}
 
 	fmt.Fprintln(out, "\nWith Resume:")
 	sum := sha256.New()
-	link.received.Store(0)
-	if err := fetch(out, policy(), link.url(), sum); err != nil {
+	link.sent.Store(0)
+	if err := fetch(out, policy(), link.URL, sum); err != nil {
 		return err
 	}
 	if link.sum != [sha256.Size]byte(sum.Sum(nil)) {
 		return errors.New("the file differs from that of the server")
 	}
 	fmt.Fprintf(out, "  SHA-256 is equal; the link transferred %.2f times the size\n",
-		float64(link.received.Load())/fileSize)
+		float64(link.sent.Load())/fileSize)
 	return nil
 }
 

@@ -1,14 +1,13 @@
 // Fleet shows the load of short-lived processes on a server that is down: with
 // a budget for each process, and with one that all of them share in Redis.
 //
-// It starts the processes, the server, and redis-server on this machine, or an
-// embedded server if redis-server is not installed:
+// It needs no network. Each process is a goroutine, which shares nothing with
+// the others, and an embedded server replaces Redis:
 //
 //	go run .
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,22 +16,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/redisbudget"
 	"github.com/seed421102f4/httpretry/strategies"
-)
-
-// The environment of the processes of the fleet.
-const (
-	serverEnv = "FLEET_SERVER"
-	redisEnv  = "FLEET_REDIS" // the address; empty: each process has its own budget
 )
 
 func main() {
@@ -43,19 +36,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "fleet: want flags only, and numbers of at least 1")
 		os.Exit(2)
 	}
-	var err error
-	if server := os.Getenv(serverEnv); server != "" {
-		err = work(context.Background(), server, os.Getenv(redisEnv), *requests)
-	} else {
-		err = run(os.Stdout, *processes, *requests)
-	}
-	if err != nil {
+	if err := run(os.Stdout, *processes, *requests); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// work sends the requests of one process.
-func work(ctx context.Context, server, redisAddr string, requests int) error {
+// work sends the requests of one process. An empty redisAddr means a budget of
+// its own.
+func work(server, redisAddr string, requests int) error {
 	policy := httpretry.Policy{Backoff: strategies.Constant{Wait: 10 * time.Millisecond}}
 	if redisAddr != "" {
 		client := redis.NewClient(&redis.Options{Addr: redisAddr})
@@ -77,32 +65,26 @@ func work(ctx context.Context, server, redisAddr string, requests int) error {
 	}
 	client := &http.Client{Transport: transport}
 	for range requests {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server, nil)
+		resp, err := client.Get(server)
 		if err != nil {
 			return err
 		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		if err := resp.Body.Close(); err != nil {
-			return err
-		}
+		_ = resp.Body.Close()
 	}
 	return nil
 }
 
 // run runs the fleet with each kind of budget.
 func run(out io.Writer, processes, requests int) error {
-	addr, kind, stop, err := startRedis()
+	embedded, err := miniredis.Run()
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer embedded.Close()
 	fmt.Fprintf(out, "A server is down. %d processes send it %d requests each.\n", processes, requests)
 	for _, f := range []*fleet{
 		{title: "Each process has a budget of its own"},
-		{title: "All processes share a budget in " + kind, redisAddr: addr},
+		{title: "All processes share a budget in Redis", redisAddr: embedded.Addr()},
 	} {
 		fmt.Fprintf(out, "\n%s:\n", f.title)
 		if err := f.run(out, processes, requests); err != nil {
@@ -132,34 +114,23 @@ func (f *fleet) run(out io.Writer, processes, requests int) error {
 	const atATime, rows = 8, 5
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var errs []error
-	started, ended := 0, 0
-	for range atATime {
+	var errs []error // of the processes that have ended
+	free := make(chan struct{}, atATime)
+	for range processes {
+		free <- struct{}{}
 		wg.Go(func() {
+			err := work(server.URL, f.redisAddr, requests)
 			mu.Lock()
 			defer mu.Unlock()
-			for started < processes {
-				started++
-				mu.Unlock()
-				err := f.process(server.URL, requests)
-				mu.Lock()
-				errs = append(errs, err)
-				if ended++; ended%max(processes/rows, 1) == 0 || ended == processes {
-					f.print(out, ended)
-				}
+			errs = append(errs, err)
+			if n := len(errs); n%max(processes/rows, 1) == 0 || n == processes {
+				f.print(out, n)
 			}
+			<-free
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// process runs one process.
-func (f *fleet) process(server string, requests int) error {
-	cmd := exec.Command(os.Args[0], "-requests", fmt.Sprint(requests))
-	cmd.Env = append(os.Environ(), serverEnv+"="+server, redisEnv+"="+f.redisAddr)
-	cmd.Stderr = os.Stderr
-	return cmd.Run()
 }
 
 // print prints the counts so far. Processes that still run have sent requests,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,15 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// The test binary is also the program that the fleet runs.
-func TestMain(m *testing.M) {
-	if os.Getenv(serverEnv) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
 
 func TestRun(t *testing.T) {
 	var out strings.Builder

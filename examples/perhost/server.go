@@ -13,30 +13,14 @@ import (
 type server struct {
 	*httptest.Server
 
-	mu      sync.Mutex
-	tallies map[string]tally // by host name
-	keys    map[string]bool  // idempotency keys that were charged
-}
-
-// tally has the counts for a host name.
-type tally struct {
-	requests int // requests that arrived
-	charges  int // payments that were charged
-}
-
-func (t tally) String() string {
-	text := fmt.Sprintf("%d requests", t.requests)
-	if t.requests == 1 {
-		text = "1 request"
-	}
-	if t.charges > 0 {
-		text += fmt.Sprintf(", charged %d×", t.charges)
-	}
-	return text
+	mu       sync.Mutex
+	requests map[string]int  // by host name
+	charges  map[string]int  // payments that were charged, by host name
+	keys     map[string]bool // idempotency keys that were charged
 }
 
 func newServer() *server {
-	s := &server{tallies: make(map[string]tally), keys: make(map[string]bool)}
+	s := &server{requests: map[string]int{}, charges: map[string]int{}, keys: map[string]bool{}}
 	s.Server = httptest.NewServer(s)
 	return s
 }
@@ -45,15 +29,13 @@ func newServer() *server {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := s.count(r)
 	switch {
-	case r.Host == "api.example.test" && n == 1:
-		// The payment was charged, which the client cannot know.
-		http.Error(w, "unavailable", http.StatusServiceUnavailable)
+	// The payment was charged, which the client cannot know.
+	case r.Host == "api.example.test" && n == 1,
+		r.Host == "search.example.test" && n == 2,
+		r.Host == "eu.cdn.example.test":
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case r.Host == "search.example.test" && n == 1:
 		<-r.Context().Done() // the client closed the connection
-	case r.Host == "search.example.test" && n == 2:
-		http.Error(w, "busy", http.StatusServiceUnavailable)
-	case r.Host == "eu.cdn.example.test":
-		http.Error(w, "down", http.StatusServiceUnavailable)
 	}
 }
 
@@ -62,21 +44,24 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *server) count(r *http.Request) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.tallies[r.Host]
-	t.requests++
+	s.requests[r.Host]++
 	key := r.Header.Get("Idempotency-Key")
 	if r.Method == http.MethodPost && (key == "" || !s.keys[key]) {
-		t.charges++
+		s.charges[r.Host]++
 		s.keys[key] = true
 	}
-	s.tallies[r.Host] = t
-	return t.requests
+	return s.requests[r.Host]
 }
 
-func (s *server) tally(host string) tally {
+// saw returns the counts of a host name.
+func (s *server) saw(host string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tallies[host]
+	text := fmt.Sprintf("requests: %d", s.requests[host])
+	if n := s.charges[host]; n > 0 {
+		text += fmt.Sprintf(", charges: %d", n)
+	}
+	return text
 }
 
 // transport returns a base that connects to s without DNS, where names below

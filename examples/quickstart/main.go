@@ -41,8 +41,8 @@ func run(out io.Writer) error {
 		d.title(s.title)
 		d.verdict(d.run(s), s.want.String())
 	}
-	d.outage()
-	d.cooldowns()
+	d.verdict(d.outage(), "the budget stopped the retries, and successes allowed new ones")
+	d.verdict(d.cooldowns(), "no retry was early, nor a request that had to wait")
 	d.summary()
 	if d.failed > 0 {
 		return fmt.Errorf("%s did not end as the title says", count(d.failed, "scenario"))
@@ -68,50 +68,46 @@ type ending struct {
 }
 
 func newDemo(out io.Writer) *demo {
-	return &demo{server: newServer(), out: out, ended: make(map[ending]int)}
+	return &demo{server: newServer(), out: out, ended: map[ending]int{}}
 }
 
 // client returns a new client, so that no connection and no retry budget
-// remains from the scenario before. The caller closes its idle connections.
+// remains from the scenario before.
 func (d *demo) client(
 	base http.RoundTripper, p httpretry.Policy, print func(httpretry.Event),
-) (*http.Client, error) {
+) *http.Client {
 	// The default draws random waits. These are the same in each run.
 	p.Backoff = strategies.Constant{Wait: 150 * time.Millisecond}
 	transport, err := httpretry.New(httpretry.Config{
 		Base:   base,
 		Policy: p,
 		Observe: func(_ context.Context, e httpretry.Event) {
-			d.note(e)
 			if print != nil {
 				print(e)
+			}
+			// Each request ends in exactly one event with a Reason, whose
+			// Attempt is the number of attempts.
+			if e.Reason != httpretry.ReasonNone {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.ended[ending{e.Reason, e.Attempt.Number}]++
 			}
 		},
 	})
 	if err != nil {
-		return nil, err
+		log.Fatal(err)
 	}
-	return &http.Client{Transport: transport}, nil
-}
-
-// note counts the requests that end. Each of them ends in exactly one event
-// with a Reason, whose Attempt is the number of attempts.
-func (d *demo) note(e httpretry.Event) {
-	if e.Reason == httpretry.ReasonNone {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ended[ending{e.Reason, e.Attempt.Number}]++
+	return &http.Client{Transport: transport}
 }
 
 // run runs a scenario with one request. It returns an error if the result is
 // not as expected.
 func (d *demo) run(s scenario) error {
-	d.server.play(s.path, s.script)
+	_, path, _ := strings.Cut(s.request, " ")
+	d.server.play(path, s.script)
 	var last httpretry.Event
 	var early error
-	client, err := d.client(s.base, s.policy, func(e httpretry.Event) {
+	client := d.client(s.base, s.policy, func(e httpretry.Event) {
 		d.printEvent(e)
 		// There is no lock, since Observe runs on the goroutine of its
 		// request, and here is only one.
@@ -120,19 +116,15 @@ func (d *demo) run(s scenario) error {
 			early = fmt.Errorf("waits %v where the server asks for %v", e.Wait, e.Asked)
 		}
 	})
-	if err != nil {
-		return err
-	}
 	defer client.CloseIdleConnections()
-
 	ctx := context.Background()
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 		defer cancel()
 	}
-	code, err := send(ctx, client, s.method, d.server.URL+s.path, s.key)
-	got := result{code, last.Reason, last.Attempt.Number, d.server.tally(s.path)}
+	code, err := d.send(ctx, client, s.request, s.key)
+	got := result{code, last.Reason, last.Attempt.Number, d.server.tally(path)}
 	if got != s.want {
 		return errors.Join(fmt.Errorf("%v (%v); expected: %v (%v)",
 			got, got.reason, s.want, s.want.reason), early, err)
@@ -142,8 +134,9 @@ func (d *demo) run(s scenario) error {
 
 // send sends a request, with an idempotency key unless that is empty. It
 // returns the status of the response.
-func send(ctx context.Context, client *http.Client, method, url, key string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+func (d *demo) send(ctx context.Context, client *http.Client, request, key string) (int, error) {
+	method, path, _ := strings.Cut(request, " ")
+	req, err := http.NewRequestWithContext(ctx, method, d.server.URL+path, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -198,21 +191,19 @@ func (d *demo) summary() {
 	d.print("\nHow the requests ended, and what would allow a retry\n")
 	for reason := httpretry.ReasonNone; !strings.HasPrefix(reason.String(), "Reason("); reason++ {
 		var counts []string
-		for attempts := range 4 {
-			n := d.ended[ending{reason, attempts}]
-			switch {
-			case n > 0 && attempts == 0:
-				counts = append(counts, fmt.Sprintf("not sent: %d", n))
-			case n > 0:
+		if n := d.ended[ending{reason, 0}]; n > 0 {
+			counts = append(counts, fmt.Sprintf("not sent: %d", n))
+		}
+		for attempts := 1; attempts <= 3; attempts++ {
+			if n := d.ended[ending{reason, attempts}]; n > 0 {
 				counts = append(counts, fmt.Sprintf("on attempt %d: %d", attempts, n))
 			}
 		}
-		if len(counts) == 0 {
-			continue
-		}
-		d.print("  %-21v %s\n", reason, strings.Join(counts, ", "))
-		if hint := reason.Hint(); hint != "" {
-			d.print("    %s\n", hint)
+		if len(counts) > 0 {
+			d.print("  %-21v %s\n", reason, strings.Join(counts, ", "))
+			if hint := reason.Hint(); hint != "" {
+				d.print("    %s\n", hint)
+			}
 		}
 	}
 }

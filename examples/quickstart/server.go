@@ -9,14 +9,18 @@ import (
 	"time"
 )
 
-// tally has the server's counts for a path.
+// script has a handler for each of the first requests to a path. Later requests
+// get a 200.
+type script []http.HandlerFunc
+
+// tally has the counts of the server for a path.
 type tally struct {
 	requests int // requests that arrived
 	charges  int // payments that were charged for the POSTs among them
 }
 
-// server is the server of the demo. It fails as its scripts say and counts its
-// requests. The scenarios are checked by these numbers.
+// server is the server of the demo. It fails as its scripts say. The scenarios
+// are checked by its numbers.
 type server struct {
 	*httptest.Server
 
@@ -26,16 +30,8 @@ type server struct {
 	keys    map[string]bool   // idempotency keys that were charged
 }
 
-// script has a handler for each of the first requests to a path. Later requests
-// get a 200.
-type script []http.HandlerFunc
-
 func newServer() *server {
-	s := &server{
-		scripts: make(map[string]script),
-		tallies: make(map[string]tally),
-		keys:    make(map[string]bool),
-	}
+	s := &server{scripts: map[string]script{}, tallies: map[string]tally{}, keys: map[string]bool{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if handler := s.next(r); handler != nil {
 			handler(w, r)
@@ -70,7 +66,6 @@ func (s *server) play(path string, sc script) {
 	s.scripts[path] = sc
 }
 
-// tally returns the server's counts for a path.
 func (s *server) tally(path string) tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,24 +86,18 @@ func status(code int, header ...string) http.HandlerFunc {
 
 // throttle responds with 429 and a date in Retry-After. The client compares it
 // with the Date of the same response, so its own clock does not matter.
-func throttle(after time.Duration) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		now := time.Now().UTC()
-		status(http.StatusTooManyRequests, "Date", now.Format(http.TimeFormat),
-			"Retry-After", now.Add(after).Format(http.TimeFormat))(w, r)
-	}
+func throttle(w http.ResponseWriter, r *http.Request) {
+	now := time.Now().UTC()
+	status(http.StatusTooManyRequests, "Date", now.Format(http.TimeFormat),
+		"Retry-After", now.Add(time.Second).Format(http.TimeFormat))(w, r)
 }
 
 // reset resets the connection. With a linger of zero, Close sends a RST.
 func reset(w http.ResponseWriter, _ *http.Request) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
+	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
 }
 
 // hang waits until the client closes the connection.

@@ -27,8 +27,8 @@ func githubPolicy() httpretry.Policy {
 }
 
 // newGithub has no retries to turn off. Only a context turns them on, with
-// SleepUntilPrimaryRateLimitResetWhenRateLimited. Then go-github retries the
-// requests that were retried here, and does not rewind the body of a POST.
+// SleepUntilPrimaryRateLimitResetWhenRateLimited. Then go-github sends a
+// request again that was retried here, a POST with its body as well.
 func newGithub(s setup) (*github.Client, error) {
 	return github.NewClient(github.WithTransport(s.client.Transport),
 		github.WithAuthToken("ghp_test"), // a header, valid for all attempts
@@ -108,6 +108,6 @@ func TestGithub(t *testing.T) {
 		_, _, err := client.Repositories.UploadReleaseAsset(
 			t.Context(), "o", "r", 1, &github.UploadOptions{Name: "asset.bin"}, file)
 		require.NoError(t, err)
-		server.Whole(t, 2, content, nil)
+		server.Whole(t, 2, content)
 	})
 }

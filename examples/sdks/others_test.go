@@ -46,12 +46,8 @@ func callStripe(s setup) error {
 }
 
 func callOpenAI(s setup) error {
-	options := []option.RequestOption{option.WithAPIKey("sk-test"), option.WithBaseURL(s.url),
-		option.WithHTTPClient(s.client)}
-	if !s.retries {
-		options = append(options, option.WithMaxRetries(0))
-	}
-	client := openai.NewClient(options...)
+	client := openai.NewClient(options(s, option.WithMaxRetries(0), option.WithAPIKey("sk-test"),
+		option.WithBaseURL(s.url), option.WithHTTPClient(s.client))...)
 	if s.write {
 		_, err := client.Files.New(s, openai.FileNewParams{
 			File: strings.NewReader("{}"), Purpose: openai.FilePurposeBatch})
@@ -77,37 +73,27 @@ func callKubernetes(s setup) error {
 }
 
 func callAnthropic(s setup) error {
-	options := []claude.RequestOption{claude.WithAPIKey("sk-test"), claude.WithBaseURL(s.url),
-		claude.WithHTTPClient(s.client)}
-	if !s.retries {
-		options = append(options, claude.WithMaxRetries(0))
-	}
-	client := anthropic.NewClient(options...)
+	client := anthropic.NewClient(options(s, claude.WithMaxRetries(0), claude.WithAPIKey("sk-test"),
+		claude.WithBaseURL(s.url), claude.WithHTTPClient(s.client))...)
 	_, err := client.Messages.New(s, anthropic.MessageNewParams{Model: "m", MaxTokens: 1,
 		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("?"))}})
 	return err
 }
 
 func callCloudflare(s setup) error {
-	options := []cloudflare.RequestOption{cloudflare.WithAPIToken("test"),
-		cloudflare.WithBaseURL(s.url), cloudflare.WithHTTPClient(s.client)}
-	if !s.retries {
-		options = append(options, cloudflare.WithMaxRetries(0))
-	}
 	// cloudflare.F would make this package import every service.
 	var params dns.RecordGetParams
 	params.ZoneID.Value, params.ZoneID.Present = "z", true
-	_, err := dns.NewRecordService(options...).Get(s, "r", params)
+	service := dns.NewRecordService(options(s, cloudflare.WithMaxRetries(0),
+		cloudflare.WithAPIToken("test"), cloudflare.WithBaseURL(s.url), cloudflare.WithHTTPClient(s.client))...)
+	_, err := service.Get(s, "r", params)
 	return err
 }
 
 func callHcloud(s setup) error {
-	options := []hcloud.ClientOption{hcloud.WithEndpoint(s.url), hcloud.WithToken("test"),
-		hcloud.WithHTTPClient(s.client)}
-	if !s.retries {
-		options = append(options, hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
-	}
-	_, _, err := hcloud.NewClient(options...).Server.GetByID(s, 1)
+	client := hcloud.NewClient(options(s, hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
+		hcloud.WithEndpoint(s.url), hcloud.WithToken("test"), hcloud.WithHTTPClient(s.client))...)
+	_, _, err := client.Server.GetByID(s, 1)
 	return err
 }
 
@@ -181,6 +167,9 @@ func callAWS(s setup) error {
 func callGoogleStorage(s setup) error {
 	service, err := storage.NewService(s, gapi.WithHTTPClient(s.client), gapi.WithEndpoint(s.url))
 	require.NoError(s.t, err)
+	if s.write {
+		return service.Objects.Delete("bucket", "object").Context(s).Do()
+	}
 	call := service.Objects.Insert("bucket", &storage.Object{Name: "object"})
 	if !s.retries {
 		call = call.WithRetry(nil, func(error) bool { return false })
@@ -190,19 +179,9 @@ func callGoogleStorage(s setup) error {
 	return err
 }
 
-func callGoogleStorageGet(s setup) error {
-	service, err := storage.NewService(s, gapi.WithHTTPClient(s.client), gapi.WithEndpoint(s.url))
-	require.NoError(s.t, err)
-	_, err = service.Objects.Get("bucket", "object").Context(s).Do()
-	return err
-}
-
 func callMeilisearch(s setup) error {
-	options := []meilisearch.Option{meilisearch.WithCustomClient(s.client)}
-	if !s.retries {
-		options = append(options, meilisearch.DisableRetries())
-	}
-	client := meilisearch.New(s.url, options...)
+	client := meilisearch.New(s.url,
+		options(s, meilisearch.DisableRetries(), meilisearch.WithCustomClient(s.client))...)
 	_, err := client.Index("books").SearchWithContext(s, "q", new(meilisearch.SearchRequest))
 	return err
 }

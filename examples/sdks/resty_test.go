@@ -3,6 +3,7 @@ package sdks
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -52,13 +53,12 @@ func restyGet(ctx context.Context, client *resty.Client) error {
 	return restyError(client.R().SetContext(ctx).Get("/items/1"))
 }
 
-func restyPost(ctx context.Context, client *resty.Client) error {
-	return restyError(client.R().SetContext(ctx).SetBody("{}").Post("/items"))
-}
-
-func restyPostWithKey(ctx context.Context, client *resty.Client) error {
-	return restyError(client.R().SetContext(ctx).SetHeader("Idempotency-Key", "k").
-		SetBody("{}").Post("/items"))
+// restyPost returns a call whose key may be "".
+func restyPost(key string) sdktest.Call[*resty.Client] {
+	return func(ctx context.Context, client *resty.Client) error {
+		return restyError(client.R().SetContext(ctx).SetHeader("Idempotency-Key", key).
+			SetBody("{}").Post("/items"))
+	}
 }
 
 func TestResty(t *testing.T) {
@@ -69,7 +69,7 @@ func TestResty(t *testing.T) {
 		Policy: restyPolicy(),
 		Check:  sdktest.Has("Authorization", "Bearer secret"),
 	}
-	suite.Failures(t, []sdktest.Call[*resty.Client]{restyGet, restyPost, restyPostWithKey},
+	suite.Failures(t, []sdktest.Call[*resty.Client]{restyGet, restyPost(""), restyPost("k")},
 		map[string]sdktest.Row{
 			"503":             sdktest.Once(sdktest.Answer(503, ""), 2, 1, 2),
 			"429":             sdktest.Once(sdktest.Answer(429, "", "Retry-After", "0"), 2, 1, 2),
@@ -78,15 +78,12 @@ func TestResty(t *testing.T) {
 		})
 	// resty reads bodies into memory before it sends them. Its Request.Attempt
 	// is always 1.
-	content := sdktest.Random(320_000)
-	for name, body := range sdktest.Bodies(t, content) {
-		t.Run(name, func(t *testing.T) {
-			server, client := suite.Start(t, sdktest.Answer(503, ""), sdktest.Reset)
-			resp, err := client.R().SetContext(t.Context()).SetBody(body).Put("/items/1/content")
-			require.NoError(t, restyError(resp, err))
-			server.Whole(t, 3, content, nil)
+	suite.Uploads(t, 320_000, []sdktest.Fault{sdktest.Answer(503, ""), sdktest.Reset},
+		func(ctx context.Context, client *resty.Client, body io.Reader) error {
+			resp, err := client.R().SetContext(ctx).SetBody(body).Put("/items/1/content")
+			require.NoError(t, err)
 			assert.Equal(t, 1, resp.Request.Attempt)
 			assert.Equal(t, 3, httpretry.Attempt(resp.RawResponse.Request.Context()))
+			return restyError(resp, nil)
 		})
-	}
 }

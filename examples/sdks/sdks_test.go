@@ -49,6 +49,14 @@ func calls[C any](newClient func(setup) (C, error), read, write sdktest.Call[C])
 	}
 }
 
+// options returns those of a client. off turns off its retries.
+func options[T any](s setup, off T, others ...T) []T {
+	if s.retries {
+		return others
+	}
+	return append(others, off)
+}
+
 // drain reads a body to its end and closes it, after a call without an error.
 func drain(body io.ReadCloser, err error) error {
 	if err != nil {

@@ -103,12 +103,11 @@ func TestVault(t *testing.T) {
 		"not the version": sdktest.Once(sdktest.Answer(400, `{}`), 1, 1, 1),
 	})
 	t.Run("health", func(t *testing.T) {
-		for _, status := range []int{429, 472, 473, 501, 503} {
-			server, client := suite.Start(t, sdktest.Answer(status, `{"initialized":true}`))
+		for _, status := range []int{429, 472, 501, 503} {
+			server, client := suite.Start(t, sdktest.Answer(status, `{}`))
 			resp, err := client.Logical().ReadRawWithContext(t.Context(), "sys/health")
 			assert.Equal(t, status != 429, err != nil, "api takes only a 429 for a success: %v", err)
 			assert.Len(t, server.Requests(), 1, status)
-			require.NotNil(t, resp)
 			assert.NoError(t, resp.Body.Close())
 		}
 		server, client := suite.Start(t, sdktest.Reset)
@@ -116,18 +115,6 @@ func TestVault(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, server.Requests(), 2, "a connection that broke is not an answer")
 	})
-	t.Run("VAULT_MAX_RETRIES has no effect", func(t *testing.T) {
-		t.Setenv("VAULT_MAX_RETRIES", "5")
-		suite.Down(t, sdktest.Answer(503, `{}`), getSecret, 3)
-	})
-	// A standby redirects to the active node. api follows that itself.
-	t.Run("redirect", func(t *testing.T) {
-		active, _ := suite.Start(t)
-		standby, client := suite.Start(t, func(_ *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
-			http.Redirect(w, r.Request, active.URL+r.RequestURI, http.StatusTemporaryRedirect)
-		})
-		require.NoError(t, putSecret(t.Context(), client))
-		assert.Len(t, standby.Requests(), 1)
-		assert.Len(t, active.Requests(), 1)
-	})
+	t.Setenv("VAULT_MAX_RETRIES", "5") // it has no effect
+	suite.Down(t, sdktest.Answer(503, `{}`), getSecret, 3)
 }

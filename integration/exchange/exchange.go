@@ -166,6 +166,7 @@ func (x *exchange) String() string {
 	add(p.AttemptTimeout > 0, "timeout %v", p.AttemptTimeout)
 	add(p.Budget == httpretry.Budget(contract.UsedUp{}), "no budget")
 	add(p.ReplayBuffer != 0, "buffer %d", p.ReplayBuffer)
+	add(p.ReadAhead != 0, "%d bytes read ahead", p.ReadAhead)
 	add(x.cancel > 0, "cancel %v", x.cancel)
 	add(x.unread, "response unread")
 	return fmt.Sprintf("%s; server: %v", strings.Join(parts, ", "), x.script)
@@ -176,6 +177,9 @@ func (x *exchange) String() string {
 func (x *exchange) isSafe() bool {
 	return x.key != noKey || x.method != http.MethodPost && x.method != http.MethodPatch
 }
+
+// readsAhead reports whether half an answer is a failed attempt.
+func (x *exchange) readsAhead() bool { return x.policy.ReadAhead > int64(len(answerBody)) }
 
 func (x *exchange) hasGetBody() bool {
 	return x.body == makesNew || x.body == opensFiles || x.body.isShared()
@@ -220,11 +224,13 @@ func newExchange(seed uint64) *exchange {
 	for range d.IntN(4) {
 		x.script = append(x.script, x.drawStep(d))
 	}
-	switch d.IntN(4) {
-	case 0:
+	switch d.IntN(8) {
+	case 0, 1:
 		x.drawResend(d)
-	case 1:
+	case 2, 3:
 		x.drawGoAway(d)
+	case 4:
+		x.drawHalf(d)
 	}
 	x.limit(d)
 	return x
@@ -236,6 +242,7 @@ func (x *exchange) drawPolicy(d draw) {
 		Backoff:      strategies.FullJitter{Base: time.Millisecond, Max: 5 * time.Millisecond},
 		Budget:       httpretry.Unlimited{},
 		ReplayBuffer: one[int64](d, 0, 0, -1, 1000, 1<<20),
+		ReadAhead:    one[int64](d, 0, 0, int64(len(halfAnswer))-1, 64<<10),
 	}
 	if d.chance(40) {
 		x.policy.AttemptTimeout = d.millis(10, 200)
@@ -317,6 +324,14 @@ func (x *exchange) drawGoAway(d draw) {
 		x.manner.piece = max(x.manner.piece, x.size/3)
 	}
 	x.script = append([]step{{read: one(d, 0, 0, d.upTo(x.size)), act: goesAway}}, x.script...)
+}
+
+// drawHalf has the server break off in its first answer, to a request without a
+// body, so that Policy.ReadAhead determines what follows.
+func (x *exchange) drawHalf(d draw) {
+	x.body, x.cancel, x.policy.AttemptTimeout = noBody, 0, 0
+	x.policy.MaxAttempts = 2 + d.IntN(3)
+	x.script = []step{{read: -1, act: breaks, status: 200}}
 }
 
 // limit removes combinations that take long or that test nothing.

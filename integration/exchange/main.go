@@ -87,7 +87,7 @@ func (s *soak) run(w io.Writer) error {
 			}
 		}
 	}
-	for _, outcome := range []string{succeeded, failed, canceled, retried, resent, rewound, wholeRetry} {
+	for _, outcome := range []string{succeeded, failed, canceled, retried, resent, rewound, wholeRetry, aheadRetry} {
 		if s.counts[outcome] == 0 && !s.only {
 			s.problems = append(s.problems, fmt.Errorf("the situation did not occur: %s", outcome))
 		}

@@ -33,6 +33,7 @@ const (
 	resent     = "sent more often than there were attempts"
 	rewound    = "GetBody called"
 	wholeRetry = "whole bodies that arrived after others"
+	aheadRetry = "retried after half of a 200"
 )
 
 // host has the methods of testing.TB that package faults needs.
@@ -265,6 +266,12 @@ func (r *run) read(resp *http.Response) (outcome string) {
 		isPart := err != nil && strings.HasPrefix(answerBody, string(body))
 		if !isWhole && !isPart || !ended && !isWhole && r.server.isClean(resp.Header.Get(stepHeader)) {
 			r.report("the body of the response, %d, is %q: %v", resp.StatusCode, body, err)
+		}
+		p := r.x.policy
+		mayRetry := r.x.readsAhead() && r.x.isSafe() && r.x.body == noBody &&
+			p.Budget == httpretry.Budget(httpretry.Unlimited{}) && int(r.attempts.Load()) < p.MaxAttempts
+		if isPart && !isWhole && !ended && outcome == succeeded && mayRetry {
+			r.report("half of a 200 was returned after %d of %d attempts: %v", r.attempts.Load(), p.MaxAttempts, err)
 		}
 	}
 	if err := resp.Body.Close(); err != nil {

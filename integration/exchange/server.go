@@ -120,8 +120,7 @@ func (s *server) answer(c *faults.Conn, a *arrival, req *http.Request) bool {
 	case a.step.act == cuts:
 		return false
 	case a.step.act == breaks:
-		half := answerBody[:len(answerBody)/2]
-		c.Send(fmt.Sprintf("HTTP/1.1 %d \r\nContent-Length: %d\r\n\r\n%s", a.step.status, len(answerBody), half))
+		c.Send(fmt.Sprintf("HTTP/1.1 %d \r\nContent-Length: %d\r\n\r\n%s", a.step.status, len(answerBody), halfAnswer))
 		time.Sleep(a.step.stall)
 		return false
 	case a.step.after == answers:
@@ -139,7 +138,10 @@ func (s *server) answer(c *faults.Conn, a *arrival, req *http.Request) bool {
 	return false
 }
 
-const answerBody = "the body of a response"
+const (
+	answerBody = "the body of a response"
+	halfAnswer = "the body of"
+)
 
 // read takes in a part of a body, to its end if all is true.
 func (s *server) read(a *arrival, body io.Reader, all bool) error {
@@ -231,7 +233,7 @@ func (c *conn2) act(s faults.Stream, a *arrival) bool {
 		return false
 	case breaks:
 		s.Header(false, ":status", strconv.Itoa(a.step.status), "content-length", strconv.Itoa(len(answerBody)))
-		s.Data(false, answerBody[:len(answerBody)/2])
+		s.Data(false, halfAnswer)
 		time.Sleep(a.step.stall)
 		s.ResetStream(faults.InternalError)
 		return true
@@ -265,6 +267,11 @@ func (s *server) check(want []byte) (problems []string) {
 	defer s.mu.Unlock()
 	sent := 0
 	for _, a := range s.arrivals {
+		// A timeout, or a body that is still being sent, may be why the client
+		// has not seen the answer.
+		if s.hasSuccessor(a) && !s.x.readsAhead() && s.x.body == noBody && s.x.policy.AttemptTimeout == 0 {
+			problems = append(problems, fmt.Sprintf("request %d was sent again although its half answer was enough", a.number))
+		}
 		if a.whole && !bytes.Equal(a.body, want) {
 			problems = append(problems, fmt.Sprintf("request %d arrived as if it were whole, with %s", a.number, difference(a.body, want)))
 		}
@@ -276,6 +283,12 @@ func (s *server) check(want []byte) (problems []string) {
 		problems = append(problems, fmt.Sprintf("a request that is not safe to repeat arrived %d times", sent))
 	}
 	return problems
+}
+
+// hasSuccessor reports whether another request has followed one that got half
+// of a 200. It is called with mu held.
+func (s *server) hasSuccessor(a *arrival) bool {
+	return a.step.act == breaks && a.step.status == 200 && a.number+1 < len(s.arrivals)
 }
 
 func difference(got, want []byte) string {
@@ -301,6 +314,9 @@ func (s *server) outcomes(attempts int) (outcomes []string) {
 	defer s.mu.Unlock()
 	if len(s.arrivals) > attempts {
 		outcomes = append(outcomes, resent)
+	}
+	if s.x.readsAhead() && slices.ContainsFunc(s.arrivals, s.hasSuccessor) {
+		outcomes = append(outcomes, aheadRetry)
 	}
 	later := s.arrivals[min(1, len(s.arrivals)):]
 	if s.x.size > 0 && slices.ContainsFunc(later, func(a *arrival) bool { return a.whole }) {

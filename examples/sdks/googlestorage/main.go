@@ -1,22 +1,20 @@
-// Googlestorage stores an object in Google Cloud Storage. httpretry retries
-// instead of the client library.
+// Googlestorage stores an object in Google Cloud Storage. Its first request
+// fails, and httpretry retries instead of the client library.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log"
-	"log/slog"
 	"net/http"
 	"strings"
 
 	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/google"
 	"google.golang.org/api/option"
 	"google.golang.org/api/storage/v1"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/examples/sdks/internal/flaky"
 )
 
 // policy retries 408, 429 and 5xx, as the default does and
@@ -44,26 +42,22 @@ func idempotent(req *http.Request) bool {
 	return httpretry.Idempotent(req)
 }
 
+// newClient returns a client for url. Without it, the library uses Google's.
+// Elsewhere, tokens is the result of google.DefaultTokenSource.
 func newClient(
-	ctx context.Context, endpoint string, tokens oauth2.TokenSource, p httpretry.Policy,
+	ctx context.Context, url string, tokens oauth2.TokenSource, config httpretry.Config,
 ) (*storage.Service, error) {
-	transport, err := httpretry.New(httpretry.Config{
-		Policy:  p,
-		Observe: httpretry.LogEvents(slog.Default()),
-		// In Base, so that each attempt has a valid token, and a failed request
-		// for a token is retried.
-		Base: &oauth2.Transport{Source: tokens},
-	})
+	// In Base, so that each attempt has a valid token, and a failed request for
+	// a token is retried.
+	config.Base = &oauth2.Transport{Source: tokens}
+	transport, err := httpretry.New(config)
 	if err != nil {
 		return nil, err
 	}
 	// With WithHTTPClient, the library does not add credentials, a quota
 	// project or telemetry to requests.
-	options := []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: transport})}
-	if endpoint != "" {
-		options = append(options, option.WithEndpoint(endpoint))
-	}
-	return storage.NewService(ctx, options...)
+	return storage.NewService(ctx, option.WithEndpoint(url),
+		option.WithHTTPClient(&http.Client{Transport: transport}))
 }
 
 // insert returns the upload of an object that does not exist yet.
@@ -76,22 +70,17 @@ func insert(service *storage.Service, bucket, name string) *storage.ObjectsInser
 }
 
 func main() {
-	bucket := flag.String("bucket", "example", "`name` of a bucket to write to")
-	endpoint := flag.String("endpoint", "", "`URL` of the service, if not Google's")
-	flag.Parse()
+	server := flaky.Server(`{"name": "hello.txt", "generation": "1"}`)
+	defer server.Close()
 	ctx := context.Background()
-	tokens, err := google.DefaultTokenSource(ctx, storage.DevstorageReadWriteScope)
+	service, err := newClient(ctx, server.URL+"/", oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "a"}),
+		httpretry.Config{Policy: policy(), Observe: flaky.Print})
 	if err != nil {
 		log.Fatal(err)
 	}
-	service, err := newClient(ctx, *endpoint, tokens, policy())
-	if err != nil {
-		log.Fatal(err)
-	}
-	// A 412 means that the object was stored before, or by an attempt whose
-	// response was lost.
-	text := strings.NewReader("Stored once, even if it was sent twice.\n")
-	stored, err := insert(service, *bucket, "hello.txt").Media(text).Context(ctx).Do()
+	// A 412 would mean that the object was stored before, or by an attempt
+	// whose response was lost.
+	stored, err := insert(service, "bucket", "hello.txt").Media(strings.NewReader("content")).Context(ctx).Do()
 	if err != nil {
 		log.Fatal(err)
 	}

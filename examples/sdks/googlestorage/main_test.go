@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,11 +31,17 @@ func gcs(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.Header.Get("Content-Range"), "/*"):
 		// The library requests this instead of a 308, which clients follow.
 		w.Header().Set("X-Http-Status-Code-Override", "308")
-	case r.Method == http.MethodPost:
-		_, _ = io.WriteString(w, `{"name": "object", "generation": "1"}`)
 	default:
-		_, _ = io.WriteString(w, "content")
+		_, _ = io.WriteString(w, `{"name": "object", "generation": "1"}`)
 	}
+}
+
+func Example() {
+	main()
+	// Output:
+	// attempt 1: POST /upload/storage/v1/b/bucket/o: 503 Service Unavailable
+	// attempt 2: POST /upload/storage/v1/b/bucket/o: 200 OK
+	// stored hello.txt, generation 1
 }
 
 var suite = sdktest.Suite[*storage.Service]{
@@ -47,7 +52,7 @@ var suite = sdktest.Suite[*storage.Service]{
 				assert.Equal(t, fmt.Sprint("Bearer token-", i+1), r.Header.Get("Authorization"))
 			}
 		})
-		return newClient(t.Context(), s.URL+"/storage/v1/", new(tokens), p)
+		return newClient(t.Context(), s.URL+"/storage/v1/", new(tokens), httpretry.Config{Policy: p})
 	},
 	Policy: policy(),
 	Fresh:  []string{"Authorization"},
@@ -64,17 +69,17 @@ var unavailable = sdktest.Answer(http.StatusServiceUnavailable,
 	`{"error": {"code": 503, "message": "Service Unavailable"}}`, "X-Guploader-Uploadid", "some", "Retry-After", "0")
 
 func get(ctx context.Context, service *storage.Service) error {
-	object, err := service.Objects.Get("bucket", "object").Context(ctx).Download()
-	if err == nil {
-		defer object.Body.Close()
-		_, err = io.ReadAll(object.Body)
-	}
+	_, err := service.Objects.Get("bucket", "object").Context(ctx).Do()
+	return err
+}
+
+func upload(ctx context.Context, service *storage.Service, body io.Reader) error {
+	_, err := insert(service, "bucket", "object").Media(body).Context(ctx).Do()
 	return err
 }
 
 func insertOnce(ctx context.Context, service *storage.Service) error {
-	_, err := insert(service, "bucket", "object").Media(strings.NewReader("content")).Context(ctx).Do()
-	return err
+	return upload(ctx, service, strings.NewReader("content"))
 }
 
 func insertAlways(ctx context.Context, service *storage.Service) error {
@@ -88,76 +93,44 @@ func TestFailures(t *testing.T) {
 	suite.Failures(t, calls, map[string]sdktest.Row{
 		"429":             sdktest.Once(sdktest.Answer(429, `{"error": {"code": 429}}`, "Retry-After", "0"), 2, 2, 1),
 		"503":             sdktest.Once(unavailable, 2, 2, 1),
-		"reset":           sdktest.Once(sdktest.Reset, 2, 2, 1),
 		"executed, reset": sdktest.Once(sdktest.Lost, 2, 2, 1),
 	})
+	// The library copies each body into chunks, which can be sent again.
+	suite.Uploads(t, 3<<20, []sdktest.Fault{unavailable, sdktest.Reset}, upload)
 }
 
-// The library copies each body into chunks, which can be sent again.
-func TestUploadsArriveWhole(t *testing.T) {
-	content := sdktest.Random(3 << 20)
-	for name, body := range sdktest.Bodies(t, content) {
-		t.Run(name, func(t *testing.T) {
-			server, service := suite.Start(t, unavailable, sdktest.Reset)
-			_, err := insert(service, "bucket", "object").Media(body).Context(t.Context()).Do()
-			require.NoError(t, err)
-			server.Whole(t, 3, content, func(r *sdktest.Request) []byte { return r.Parts(t)[1] })
-		})
-	}
-}
-
+// The response to each chunk is lost once. All chunks have one URL, so the
+// faults are here.
 func TestChunksOfAResumableUploadAreRetried(t *testing.T) {
 	const chunk = 256 << 10
 	content := sdktest.Random(3*chunk + 5)
-	for name, body := range sdktest.Bodies(t, content) {
-		t.Run(name, func(t *testing.T) {
-			// The response to each chunk is lost once. All chunks have one URL,
-			// so the faults are here.
-			lost := map[string]bool{}
-			received := make([]byte, len(content))
-			server, service := suite.Start(t, sdktest.Always(func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
-				part := r.Header.Get("Content-Range")
-				if part != "" {
-					var from, to int
-					_, err := fmt.Sscanf(part, "bytes %d-%d/", &from, &to)
-					assert.NoError(t, err)
-					copy(received[from:to+1], r.Content)
-				}
-				if part == "" || lost[part] {
-					gcs(w, r.Request)
-					return
-				}
-				lost[part] = true
-				sdktest.Lost(s, w, r)
-			})...)
-			// These successes let the default budget allow the four retries of
-			// the upload.
-			for range 10 {
-				require.NoError(t, get(t.Context(), service))
-			}
-			_, err := insert(service, "bucket", "object").Media(body, googleapi.ChunkSize(chunk)).Context(t.Context()).Do()
-			require.NoError(t, err, server.Summary())
-			assert.Equal(t, sha256.Sum256(content), sha256.Sum256(received))
-			assert.Len(t, server.Requests(), 10+1+2*4, server.Summary())
-		})
-	}
-}
-
-// insert turns off the retries of the library, which are of chunks only.
-func TestDown(t *testing.T) {
-	down := func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
-		if r.Header.Get("Content-Range") == "" {
-			gcs(w, r.Request) // the request that begins the upload
+	received, lost := make([]byte, len(content)), map[string]bool{}
+	server, service := suite.Start(t, sdktest.Always(func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
+		part := r.Header.Get("Content-Range")
+		if part == "" {
+			gcs(w, r.Request)
 			return
 		}
-		unavailable(s, w, r)
+		var from, to int
+		_, err := fmt.Sscanf(part, "bytes %d-%d/", &from, &to)
+		assert.NoError(t, err)
+		copy(received[from:to+1], r.Content)
+		if lost[part] {
+			gcs(w, r.Request)
+			return
+		}
+		lost[part] = true
+		sdktest.Lost(s, w, r)
+	})...)
+	// These successes let the default budget allow the four retries.
+	for range 10 {
+		require.NoError(t, get(t.Context(), service))
 	}
-	content := sdktest.Random(256<<10 + 1)
-	suite.Down(t, down, func(ctx context.Context, service *storage.Service) error {
-		media := insert(service, "bucket", "object").Media(bytes.NewReader(content), googleapi.ChunkSize(256<<10))
-		_, err := media.Context(ctx).Do()
-		return err
-	}, 1+5)
+	stream := io.MultiReader(bytes.NewReader(content))
+	_, err := insert(service, "bucket", "object").Media(stream, googleapi.ChunkSize(chunk)).Context(t.Context()).Do()
+	require.NoError(t, err, server.Summary())
+	assert.True(t, bytes.Equal(content, received))
+	assert.Len(t, server.Requests(), 10+1+2*4, server.Summary())
 }
 
 // A condition only makes the methods idempotent that change its subject.

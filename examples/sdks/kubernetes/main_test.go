@@ -25,6 +25,14 @@ import (
 
 const object = `{"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "settings", "resourceVersion": "1"}}`
 
+func Example() {
+	main()
+	// Output:
+	// attempt 1: GET /api/v1/namespaces/default/configmaps/settings: 503 Service Unavailable
+	// attempt 2: GET /api/v1/namespaces/default/configmaps/settings: 200 OK
+	// read settings
+}
+
 // forProtocols runs a test over HTTP/1 and over HTTP/2, as API servers have it.
 func forProtocols(t *testing.T, test func(*testing.T, sdktest.Suite[corev1.ConfigMapInterface])) {
 	suite := sdktest.Suite[corev1.ConfigMapInterface]{
@@ -46,19 +54,15 @@ func connect(t testing.TB, s *sdktest.Server, p httpretry.Policy) (corev1.Config
 	if s.TLS != nil {
 		cfg.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	}
-	cfg, err := wrap(cfg, p)
+	cfg, err := wrap(cfg, httpretry.Config{Policy: p})
 	if err != nil {
 		return nil, err
 	}
 	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, err
-	}
+	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
 	core, err := corev1.NewForConfigAndClient(cfg, client)
-	if err != nil {
-		return nil, err
-	}
+	require.NoError(t, err)
 	return core.ConfigMaps("default"), nil
 }
 
@@ -71,7 +75,6 @@ var (
 	tooMany     = status(429, "TooManyRequests", "Retry-After", "0", "X-Kubernetes-Pf-Flowschema-Uid", "some")
 	unavailable = status(503, "ServiceUnavailable", "Retry-After", "0")
 	config      = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", ResourceVersion: "1"}}
-	unnamed     = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "settings-"}}
 )
 
 func get(ctx context.Context, c corev1.ConfigMapInterface) error {
@@ -84,42 +87,31 @@ func update(ctx context.Context, c corev1.ConfigMapInterface) error {
 	return err
 }
 
-func remove(ctx context.Context, c corev1.ConfigMapInterface) error {
-	return c.Delete(ctx, "settings", metav1.DeleteOptions{})
-}
-
-func apply(ctx context.Context, c corev1.ConfigMapInterface) error {
-	_, err := c.Patch(ctx, "settings", types.ApplyPatchType, []byte(object), metav1.PatchOptions{FieldManager: "tests"})
-	return err
-}
-
-func create(ctx context.Context, c corev1.ConfigMapInterface) error {
-	_, err := c.Create(ctx, unnamed, metav1.CreateOptions{})
-	return err
-}
-
-func patch(ctx context.Context, c corev1.ConfigMapInterface) error {
-	_, err := c.Patch(ctx, "settings", types.JSONPatchType, []byte(`[]`), metav1.PatchOptions{})
-	return err
-}
-
 func TestFailures(t *testing.T) {
 	forProtocols(t, func(t *testing.T, suite sdktest.Suite[corev1.ConfigMapInterface]) {
-		calls := []sdktest.Call[corev1.ConfigMapInterface]{get, update, remove, apply, create, patch}
+		patch := func(kind types.PatchType, data, manager string) sdktest.Call[corev1.ConfigMapInterface] {
+			return func(ctx context.Context, c corev1.ConfigMapInterface) error {
+				_, err := c.Patch(ctx, "settings", kind, []byte(data), metav1.PatchOptions{FieldManager: manager})
+				return err
+			}
+		}
+		remove := func(ctx context.Context, c corev1.ConfigMapInterface) error {
+			return c.Delete(ctx, "settings", metav1.DeleteOptions{})
+		}
+		create := func(ctx context.Context, c corev1.ConfigMapInterface) error {
+			_, err := c.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}}, metav1.CreateOptions{})
+			return err
+		}
+		calls := []sdktest.Call[corev1.ConfigMapInterface]{get, update, remove,
+			patch(types.ApplyPatchType, object, "tests"), create, patch(types.JSONPatchType, `[]`, "")}
 		suite.Failures(t, calls, map[string]sdktest.Row{
 			"too many requests": sdktest.Once(tooMany, 2, 2, 2, 2, 2, 2),
 			// client-go itself would retry this ten times.
 			"unavailable":     sdktest.Once(unavailable, 2, 2, 2, 2, 1, 1),
-			"reset":           sdktest.Once(sdktest.Reset, 2, 2, 2, 2, 1, 1),
 			"executed, reset": sdktest.Once(sdktest.Lost, 2, 2, 2, 2, 1, 1),
 			"a conflict":      sdktest.Once(status(409, "Conflict"), 1, 1, 1, 1, 1, 1),
 		})
-	})
-}
-
-// Without noRetries, client-go would retry these, too.
-func TestDown(t *testing.T) {
-	forProtocols(t, func(t *testing.T, suite sdktest.Suite[corev1.ConfigMapInterface]) {
+		// Without noRetries, client-go would retry these, too.
 		suite.Down(t, unavailable, get, 5)
 		suite.Down(t, sdktest.Reset, get, 5)
 	})
@@ -145,35 +137,5 @@ func TestErrors(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		assert.ErrorIs(t, get(ctx, client), context.DeadlineExceeded)
-	})
-}
-
-// A watch is retried until it has a response, which AttemptTimeout does not
-// end.
-func TestWatchIsNotCut(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	const timeout = 3 * time.Second
-	forProtocols(t, func(t *testing.T, suite sdktest.Suite[corev1.ConfigMapInterface]) {
-		suite.Policy.AttemptTimeout = timeout
-		suite.Service = func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(timeout)
-			for range 3 {
-				fmt.Fprintf(w, `{"type": "MODIFIED", "object": %s}`+"\n", object)
-				_ = http.NewResponseController(w).Flush()
-			}
-		}
-		server, client := suite.Start(t, sdktest.Reset, tooMany)
-		watch, err := client.Watch(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		defer watch.Stop()
-		events := 0
-		for event := range watch.ResultChan() {
-			assert.Equal(t, "settings", event.Object.(*v1.ConfigMap).Name)
-			events++
-		}
-		assert.Equal(t, 3, events)
-		assert.Len(t, server.Requests(), 3, server.Summary())
 	})
 }

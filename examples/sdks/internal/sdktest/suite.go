@@ -102,22 +102,19 @@ func (s Suite[C]) lasting(r *Request) http.Header {
 	return h
 }
 
-// Run runs the program against a server that fails the first of each of its two
-// requests. It returns the second attempt of the second one.
-func (s Suite[C]) Run(
-	t *testing.T, fault Fault, want string, run func(context.Context, C, io.Writer) error,
-) *Request {
-	t.Helper()
-	server, client := s.Start(t, fault)
-	var out strings.Builder
-	require.NoError(t, run(t.Context(), client, &out))
-	assert.Equal(t, want, strings.ReplaceAll(out.String(), server.URL, ""))
-	requests := server.Requests()
-	require.Len(t, requests, 4, server.Summary())
-	for i, r := range requests {
-		assert.Equal(t, i%2 == 1, s.isRetry(r), server.Summary())
+// Uploads uploads n bytes from each of Bodies. The server fails the first
+// requests.
+func (s Suite[C]) Uploads(
+	t *testing.T, n int, faults []Fault, upload func(context.Context, C, io.Reader) error,
+) {
+	content := Random(n)
+	for name, body := range Bodies(t, content) {
+		t.Run(name, func(t *testing.T) {
+			server, client := s.Start(t, faults...)
+			require.NoError(t, upload(t.Context(), client, body))
+			server.Whole(t, 1+len(faults), content)
+		})
 	}
-	return requests[3]
 }
 
 // Failures makes each call to a server that fails once.
