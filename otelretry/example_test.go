@@ -130,7 +130,7 @@ func ExampleOrigins() {
 
 	printSums(reader)
 	// Output:
-	// httpretry.budget.balance 10 httpretry.transport=payments,server.address=127.0.0.1
+	// httpretry.budget.balance 5 httpretry.transport=payments,server.address=127.0.0.1
 	// httpretry.request.waiting 0 httpretry.transport=payments,server.address=127.0.0.1
 }
 
