@@ -106,7 +106,7 @@ func PolicyFile(reloader *policyfile.Reloader, cfg Config) (metric.Registration,
 	}
 	meter := cfg.meter()
 	inEffect, err := meter.Int64ObservableGauge("httpretry.policyfile.in_effect",
-		metric.WithUnit("1"),
+		metric.WithUnit("{file}"),
 		metric.WithDescription("1 if the last change of the file of policies is in effect, or 0."))
 	if err != nil {
 		return nil, err

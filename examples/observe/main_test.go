@@ -19,14 +19,19 @@ level=WARN msg="gave up on request" method=GET url=http://embedded.server/refuse
 level=WARN msg="gave up on request" method=GET url=http://embedded.server/tomorrow attempt=1 status="429 Too Many Requests" asked=24h0m0s hint="the server asked for a longer wait than Policy.MaxRetryAfter" reason=retry_after_too_long
 
 The metrics:
-httpretry.request.attempts  method=GET, status_code=200, reason=success               3 in 2 requests
-httpretry.request.attempts  method=GET, status_code=429, reason=retry_after_too_long  1 in 1 requests
-httpretry.request.attempts  method=GET, status_code=502, reason=attempts_exhausted    3 in 1 requests
-httpretry.request.attempts  method=GET, status_code=503, reason=do_not_retry          1 in 1 requests
-httpretry.request.attempts  method=POST, status_code=503, reason=not_idempotent       1 in 1 requests
-httpretry.retries           method=GET, status_code=502                               2
-httpretry.retries           method=GET, status_code=503                               1
-httpretry.wait              method=GET                                                3 waits
+httpretry_request_attempts_count{http_request_method="GET",http_response_status_code="200",httpretry_reason="success"} 2
+httpretry_request_attempts_count{http_request_method="GET",http_response_status_code="429",httpretry_reason="retry_after_too_long"} 1
+httpretry_request_attempts_count{http_request_method="GET",http_response_status_code="502",httpretry_reason="attempts_exhausted"} 1
+httpretry_request_attempts_count{http_request_method="GET",http_response_status_code="503",httpretry_reason="do_not_retry"} 1
+httpretry_request_attempts_count{http_request_method="POST",http_response_status_code="503",httpretry_reason="not_idempotent"} 1
+httpretry_request_duration_seconds_count{http_request_method="GET",http_response_status_code="200",httpretry_reason="success"} 2
+httpretry_request_duration_seconds_count{http_request_method="GET",http_response_status_code="429",httpretry_reason="retry_after_too_long"} 1
+httpretry_request_duration_seconds_count{http_request_method="GET",http_response_status_code="502",httpretry_reason="attempts_exhausted"} 1
+httpretry_request_duration_seconds_count{http_request_method="GET",http_response_status_code="503",httpretry_reason="do_not_retry"} 1
+httpretry_request_duration_seconds_count{http_request_method="POST",http_response_status_code="503",httpretry_reason="not_idempotent"} 1
+httpretry_retries_total{http_request_method="GET",http_response_status_code="502",httpretry_outcome="transient"} 2
+httpretry_retries_total{http_request_method="GET",http_response_status_code="503",httpretry_outcome="transient"} 1
+httpretry_wait_seconds_count{http_request_method="GET"} 3
 
 The spans, one for each attempt:
 HTTP GET   status 200  resend_count -
