@@ -136,7 +136,7 @@ func startPrometheus(t *testing.T, registry *prometheus.Registry) string {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-ended
+		_ = <-ended
 		if t.Failed() {
 			t.Log(log)
 		}
