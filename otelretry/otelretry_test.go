@@ -2,6 +2,7 @@ package otelretry_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -772,36 +773,17 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 	got := map[string]string{}
 	for _, m := range data.ScopeMetrics[0].Metrics {
 		var labels []string
-		note := func(set attribute.Set) {
-			for _, kv := range set.ToSlice() {
-				labels = append(labels, string(kv.Key))
-			}
-		}
 		kind := "histogram"
 		switch data := m.Data.(type) {
 		case metricdata.Sum[int64]:
 			kind = map[bool]string{true: "counter", false: "up-down counter"}[data.IsMonotonic]
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
-		case metricdata.Gauge[int64]:
+		case metricdata.Gauge[int64], metricdata.Gauge[float64]:
 			kind = "gauge"
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
-		case metricdata.Gauge[float64]:
-			kind = "gauge"
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
-		case metricdata.Histogram[int64]:
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
-		case metricdata.Histogram[float64]:
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
+		}
+		points, err := json.Marshal(m.Data)
+		require.NoError(t, err)
+		for _, key := range regexp.MustCompile(`"Key":"([^"]+)"`).FindAllStringSubmatch(string(points), -1) {
+			labels = append(labels, key[1])
 		}
 		slices.Sort(labels)
 		got[m.Name] = fmt.Sprintf("%s %s %v", kind, m.Unit, slices.Compact(labels))

@@ -136,9 +136,8 @@ func startPrometheus(t *testing.T, registry *prometheus.Registry) string {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = <-ended
-		if t.Failed() {
-			t.Log(log)
+		if err := <-ended; t.Failed() {
+			t.Log(err, log)
 		}
 	})
 	for {

@@ -163,8 +163,8 @@ func reproducible(addr string) func([]string, slog.Attr) slog.Attr {
 	}
 }
 
-// shown are the metrics that do not differ between two runs.
-var shown = regexp.MustCompile(`(?m)^httpretry_\w+_(total|count)\{.*$`)
+// shown are the metrics whose values do not differ between two runs.
+var shown = regexp.MustCompile(`(?m)^httpretry_\w+_(total|attempts_count)\{.*$`)
 
 // show prints metrics of httpretry, and all spans.
 func show(registry *prometheus.Registry, spans *tracetest.SpanRecorder, out io.Writer) error {

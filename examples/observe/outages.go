@@ -57,20 +57,15 @@ func playOutages(ctx context.Context, registry *prometheus.Registry, interval ti
 		return err
 	}
 	cfg := otelretry.Config{MeterProvider: meters, Name: "demo", Hosts: hosts}
-	base, stop := newNetwork()
-	defer stop()
 	observe, err := otelretry.Observe(cfg)
 	if err != nil {
 		return err
 	}
-	policy := httpretry.Policy{
-		Backoff: strategies.Constant{Wait: 10 * time.Millisecond}, ReadAhead: 1 << 10,
-	}
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy, Observe: observe,
-		Policies: map[string]httpretry.Policy{"stops.test": {Resume: true}}})
+	transport, stop, err := newTransport(observe)
 	if err != nil {
 		return err
 	}
+	defer stop()
 	reloader := &policyfile.Reloader{
 		Path: "missing.json", Transport: transport, Report: func(error) {}}
 	_ = reloader.Reload() // the gauge shows the error
@@ -116,6 +111,20 @@ func send(ctx context.Context, transport http.RoundTripper, host string) {
 	}
 }
 
+// newTransport returns a transport for the hosts, and a function that ends their
+// servers.
+func newTransport(
+	observe func(context.Context, httpretry.Event),
+) (transport *httpretry.RetryTransport, stop func(), err error) {
+	base, stop := newNetwork()
+	policy := httpretry.Policy{
+		Backoff: strategies.Constant{Wait: 10 * time.Millisecond}, ReadAhead: 1 << 10,
+	}
+	transport, err = httpretry.New(httpretry.Config{Base: base, Policy: policy, Observe: observe,
+		Policies: map[string]httpretry.Policy{"stops.test": {Resume: true}}})
+	return transport, stop, err
+}
+
 // newNetwork returns a transport that connects all hosts with servers of this
 // process, and a function that ends them.
 func newNetwork() (base *http.Transport, stop func()) {
@@ -154,6 +163,8 @@ func serveHost(w http.ResponseWriter, r *http.Request) {
 	case "limited.test":
 		w.Header().Set("Retry-After", "120")
 		w.WriteHeader(http.StatusTooManyRequests)
+	case "works.test":
+		w.WriteHeader(http.StatusNotFound)
 	case "hangs.test":
 		<-r.Context().Done()
 	case "breaks.test", "stops.test":
