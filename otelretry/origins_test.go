@@ -28,7 +28,7 @@ import (
 // The most specific value of Hosts wins. The port is bounded, because a server
 // may redirect to any.
 func TestWildcardsAndPorts(t *testing.T) {
-	hosts := []string{"*.b.example", "*.a.b.example", "x.a.b.example", "a.example:8443", "*.c.example:81", "[::1]:8080"}
+	hosts := []string{"*.b.example", "*.a.b.example", "x.a.b.example", "a.example:8443", "*.c.example:81", "d.c.example", "[::1]:8080"}
 	for url, want := range map[string]string{
 		"http://x.b.example":         "server.address=*.b.example server.port=80",
 		"https://y.x.b.example":      "server.address=*.b.example server.port=443",
@@ -38,7 +38,8 @@ func TestWildcardsAndPorts(t *testing.T) {
 		"http://a.example":           "server.address=_OTHER",
 		"https://a.example:8443":     "server.address=a.example server.port=8443",
 		"http://d.c.example:81":      "server.address=*.c.example server.port=81",
-		"http://d.c.example":         "server.address=_OTHER",
+		"http://d.c.example":         "server.address=d.c.example server.port=80",
+		"http://e.c.example":         "server.address=_OTHER",
 		"http://[0::1]:8080":         "server.address=::1 server.port=8080",
 		"http://[::1]":               "server.address=_OTHER",
 	} {
@@ -74,7 +75,7 @@ func TestOrigins(t *testing.T) {
 		registration, err := otelretry.Origins(transport, cfg)
 		require.NoError(t, err)
 		var wg sync.WaitGroup
-		for _, url := range []string{"http://1.a.test", "http://1.a.test", "http://2.a.test/limited", "http://b.test", "http://c.test"} {
+		for _, url := range []string{"http://2.a.test", "http://2.a.test", "http://1.a.test/limited", "http://b.test", "http://c.test"} {
 			wg.Go(func() { assert.NoError(t, do(t, &http.Client{Transport: transport}, "GET", url)) })
 		}
 		time.Sleep(2 * time.Second)

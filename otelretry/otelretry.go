@@ -380,7 +380,7 @@ func isRefusal(err error) bool {
 // outcomeLabel returns why an attempt is retried. The Outcome of one whose body
 // broke off is that of its response.
 func outcomeLabel(e httpretry.Event) attribute.KeyValue {
-	if e.Attempt.Outcome == httpretry.Unprocessed && !e.Resuming {
+	if e.Attempt.Outcome == httpretry.Unprocessed {
 		return outcomeKey.String(httpretry.Unprocessed.String())
 	}
 	return outcomeKey.String(httpretry.Transient.String())

@@ -488,7 +488,7 @@ func TestTimeouts(t *testing.T) {
 
 func TestBadHosts(t *testing.T) {
 	var want []string
-	bad := []string{"", "b.example:", "b.example:65536", "http://c.example", "a.*.example", "*.", "[e.example]", "*.::1"}
+	bad := []string{"", "b.example:", "b.example:65536", "b.example:0", "http://c.example", "a.*.example", "*.", "[e.example]", "*.::1"}
 	for i, host := range bad {
 		want = append(want, fmt.Sprintf("otelretry: Config.Hosts[%d]: %q: want a name or an IP address, "+
 			"with or without a port, or a wildcard as \"*.example.com\"", i+1, host))
