@@ -117,21 +117,34 @@ func (s *sending) sendCopy(a *attempt) (*http.Response, error) {
 	resp, err := s.roundTrip(a)
 	resp, err = s.readAhead(&a.req, resp, err)
 	cause := context.Cause(a.req.Context())
+	switch {
+	case a.timer == nil || a.timer.Stop() || s.caller.req.Context().Err() != nil:
+	// A body that was read whole has come in time.
+	case respbody.IsWhole(resp):
+		cause = nil
 	// The timeout counts even if its cancel is yet to run.
-	if a.timer != nil && !a.timer.Stop() && s.caller.req.Context().Err() == nil {
+	default:
 		cause = newAttemptTimeout(s.policy.AttemptTimeout)
 	}
 	failure := s.body.Failure()
 	switch {
 	// The AttemptTimeout or the Trace has canceled the attempt.
 	case cause != nil && isOwnError(cause):
-		respbody.Close(resp)
+		// What was read ahead has come in time.
+		if respbody.IsAhead(resp) {
+			s.cut = resp
+		} else {
+			respbody.Close(resp)
+		}
 		return nil, withOutcomeOf(err, cause)
 	// net/http cannot tell the error of a body's reader from one of its own
 	// (transferWriter.doBodyCopy).
 	case err != nil && failure != nil:
 		a.readerFailed = true
 		return resp, failure
+	// The server has answered to the whole body, so its Close does not matter.
+	case s.cut != nil:
+		return nil, err
 	case err != nil:
 		err, a.readerFailed = s.body.WithCloseFailure(err)
 		return resp, err

@@ -3,7 +3,6 @@ package httpretry_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -645,54 +644,6 @@ func (openBreaker) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 var errBreakerOpen = errors.New("circuit breaker is open")
-
-// Some APIs report errors in the body of a response with status 200. A layer in
-// Base reads the body and returns an error, which is then retried.
-func Example_errorInBody() {
-	requests := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if requests++; requests == 1 {
-			fmt.Fprint(w, `{"ok": false, "error": "ratelimited"}`)
-			return
-		}
-		fmt.Fprint(w, `{"ok": true}`)
-	}))
-	defer srv.Close()
-
-	transport, err := httpretry.New(httpretry.Config{Base: checkBody{http.DefaultTransport}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client := &http.Client{Transport: transport}
-
-	show(client.Get(srv.URL))
-	fmt.Println("requests:", requests)
-	// Output:
-	// 200 {"ok": true}
-	// requests: 2
-}
-
-// checkBody returns the errors in responses as errors of Go.
-type checkBody struct{ next http.RoundTripper }
-
-func (c checkBody) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.next.RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return resp, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, 1<<20))
-	if err != nil {
-		return nil, err
-	}
-	var result struct{ Error string }
-	if json.Unmarshal(body, &result) == nil && result.Error == "ratelimited" {
-		return nil, httpretry.WithOutcome(errors.New("rate limited"), httpretry.Unprocessed)
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	return resp, nil
-}
 
 // With GetBody, each attempt opens the file again, and the progress starts
 // again at 0.

@@ -100,7 +100,7 @@ func (a *attempt) followBody(resp *http.Response) {
 	// Callers often do not close a body without bytes. A layer may have wrapped
 	// http.NoBody. Over HTTP/2, a response without a body may still have
 	// trailers, which end it.
-	case respbody.IsEmpty(resp), respbody.IsWhole(resp.Body),
+	case respbody.IsEmpty(resp), respbody.IsWhole(resp),
 		resp.ProtoMajor == 1 && (resp.ContentLength == 0 || a.req.Method == http.MethodHead):
 		a.ResponseEnded(resp.ProtoMajor)
 	default:

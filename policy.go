@@ -61,12 +61,18 @@ type Policy struct {
 	// returns, within AttemptTimeout and the context. A body that breaks off or
 	// stalls within them is a failed attempt, even after a 200. If it is not
 	// retried, RoundTrip returns the response with the bytes that have arrived,
-	// and Read then returns the error. [Peek] shows the bytes to Classify. A body
-	// that is longer is a stream, as without ReadAhead. One of type
-	// text/event-stream is only read up to the end of its first event. A response
-	// is not read ahead while the request's body is still being sent. Other
-	// streams are delayed, so give their paths a policy without ReadAhead. 0 means
-	// none.
+	// and Read then returns the error. But if the caller has left, or an outer
+	// RetryTransport sends the request, it returns the error. A longer body begins
+	// with these bytes, and the rest is read as without ReadAhead. [Peek] shows
+	// the bytes to Classify.
+	//
+	// A text/event-stream is only read up to the end of its first event. Other
+	// streams that their Content-Type shows are not read ahead, nor are HEAD,
+	// CONNECT, 101, 204, 304, 411, responses that come while a streamed body is
+	// still being sent, and, without a Classify or RetryAfter, those that are
+	// retried for their status. A body of such a status is not waited for longer
+	// than 50 ms. Any other stream is delayed, so give its path a policy without
+	// ReadAhead. 0 means none.
 	ReadAhead int64
 
 	// MaxElapsed limits the time from the start of a request to the start of

@@ -6,11 +6,14 @@ import (
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 	"github.com/seed421102f4/httpretry/internal/respbody"
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 )
 
 // Peek returns a copy of the first bytes of the body of resp, as far as
 // [Policy.ReadAhead] has read them, for a [Policy.Classify], a Policy.RetryAfter
-// or a Config.Observe. It returns nil for a response that was not read ahead.
+// or a Config.Observe. They may end in the middle of a value, and are packed if
+// the caller has set Accept-Encoding. It returns nil if none were read, and
+// may do so once RoundTrip has returned.
 func Peek(resp *http.Response) []byte {
 	if resp != nil {
 		if b, ok := resp.Body.(*respbody.Ahead); ok {
@@ -28,19 +31,24 @@ func (s *sending) readAhead(
 	if limit <= 0 || err != nil || resp == nil || !s.mayReadAhead(req, resp) {
 		return resp, err
 	}
+	// A response that has failed by its status does not wait for its body any longer
+	// than for a drain.
+	wait := bounded.NoLimit
+	if s.policy.Outcome(req, resp, nil) != Final {
+		wait = bounded.MaxTime
+	}
 	s.resp = resp // for a panic
-	b := respbody.NewAhead(resp, limit)
-	ended := true
+	b, usable := respbody.NewAhead(resp, limit), true
 	stop := bounded.Signal{req.Context().Done(), cancelChannel(req)}
 	// The context ends a Read of net/http. One of a layer may block.
-	if s.engine.base.isNetHTTP(req.URL) || bounded.InMemory(resp.Body) ||
-		stop == (bounded.Signal{}) {
+	isInline := s.engine.base.isNetHTTP(req.URL) || stop == (bounded.Signal{})
+	if isInline && wait == bounded.NoLimit || bounded.InMemory(resp.Body) {
 		err = b.Fill(resp, limit)
 	} else {
-		ended, err = b.FillUntil(stop, resp, limit)
+		usable, err = b.FillUntil(stop, wait, resp, limit)
 	}
 	switch resp.Body = b; {
-	case !ended:
+	case !usable:
 		return nil, s.canceled(nil) // or sendCopy replaces it by the AttemptTimeout
 	case err != nil:
 		s.cut = resp
@@ -54,28 +62,43 @@ func (s *sending) readAhead(
 func (s *sending) mayReadAhead(req *http.Request, resp *http.Response) bool {
 	_, writes := resp.Body.(io.Writer)
 	switch {
-	case writes, isTunnel(req, resp), respbody.IsEmpty(resp), resp.ContentLength == 0,
-		req.Method == http.MethodHead, resp.StatusCode == http.StatusNoContent,
-		resp.StatusCode == http.StatusNotModified:
-		return false // over HTTP/2, some of these may have trailers
-	// The caller may wait for the response before it sends the rest of its body.
-	case !s.body.IsRead():
+	case writes, respbody.IsEmpty(resp), resp.ContentLength == 0, respbody.IsStream(resp),
+		req.Method == http.MethodHead, req.Method == http.MethodConnect:
 		return false
 	}
-	// A response that has failed by its status may be retried at once.
-	return s.policy.Classify != nil || s.policy.Outcome(req, resp, nil) == Final
+	switch resp.StatusCode {
+	case http.StatusSwitchingProtocols, http.StatusLengthRequired: // which sendFramed may want
+		return false
+	// Over HTTP/2, these may have trailers.
+	case http.StatusNoContent, http.StatusNotModified:
+		return false
+	}
+	// The caller may wait for the response before it sends the rest of its body.
+	if !s.body.IsRead() {
+		return false
+	}
+	// A response that has failed by its status may be retried at once, unless its
+	// body is asked for more.
+	p := s.policy
+	return p.Classify != nil || p.RetryAfter != nil || p.Outcome(req, resp, nil) == Final
 }
 
 // resultOfCut returns the result of an attempt whose response broke off with err.
 func (c *call) resultOfCut(err error) result {
 	outcome := c.outcome(c.cut, nil)
-	// The status shows that the attempt has failed, or the header that it must
-	// not be retried. Both tell more than the error does.
-	if outcome != Final || finalReason(c.cut) == ReasonDoNotRetry {
+	// The status shows that the attempt has failed, or the header that it must not
+	// be retried. Both tell more than the error does.
+	if !c.caller.hasEnded() && (outcome != Final || retryafter.Forbids(c.cut.Header)) {
+		c.breakOff(c.cut, err)
 		return result{resp: c.cut, outcome: outcome}
 	}
 	// The server has answered, so the request is not Unprocessed.
 	return result{err: err, cut: c.cut, outcome: min(c.outcome(nil, err), Transient)}
+}
+
+// breakOff makes err the error that follows the bytes that have arrived of resp.
+func (c *call) breakOff(resp *http.Response, err error) {
+	resp.Body.(*respbody.Ahead).Break(err)
 }
 
 // takeCut returns the response of r, which broke off, if the caller is to get
@@ -89,6 +112,6 @@ func (c *call) takeCut(r result, err error) *http.Response {
 		respbody.Close(r.cut)
 		return nil
 	}
-	r.cut.Body.(*respbody.Ahead).Break(err)
+	c.breakOff(r.cut, err)
 	return r.cut
 }

@@ -30,8 +30,7 @@ func (c *call) mayBreakOff(resp *http.Response, reason Reason) bool {
 		return false
 	}
 	_, writes := resp.Body.(io.Writer)
-	return !writes && !respbody.IsEmpty(resp) && !respbody.IsWhole(resp.Body) &&
-		resp.ContentLength != 0 &&
+	return !writes && !respbody.IsEmpty(resp) && resp.ContentLength != 0 &&
 		c.caller.req.Method != http.MethodHead
 }
 

@@ -93,7 +93,7 @@ tools() {
 }
 
 # Modules with so many dependencies that run leaves lint and go fix to full.
-slow_modules="bench examples/sdks"
+slow_modules="bench conformance examples/sdks"
 
 is_slow() { [[ " $slow_modules " == *" $1 "* ]]; }
 

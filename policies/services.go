@@ -2,6 +2,7 @@ package policies
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/xml"
 	"net/http"
@@ -42,25 +43,43 @@ func withBody(p httpretry.Policy, classify func(*http.Request, *http.Response,
 	return p
 }
 
-// apiError is an error in a body of JSON, or in the first event of a stream.
+// apiError is an error in a body of JSON, or in the first event of a stream. An
+// object of the API that has failed has an ID, too, and is no error.
 type apiError struct {
-	Error struct {
+	ID, Object string
+	Error      struct {
 		Type string
 		Code any // a string, or a status
 	}
 }
 
-// parseError returns the error in a body, or false if there is none. The body may
-// be a part of a longer one.
-func parseError(body []byte) (e apiError, ok bool) {
-	if at := bytes.Index(body, []byte("data:")); at >= 0 && !bytes.HasPrefix(body, []byte("{")) {
-		body, _, _ = bytes.Cut(body[at+len("data:"):], []byte("\n"))
+// parseError returns the error in the first bytes of a body, or false if there is
+// none.
+func parseError(resp *http.Response, body []byte) (e apiError, ok bool) {
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		body = firstData(body)
 	}
-	// Most bodies have none.
+	// Most bodies have none. A part of a longer one is no JSON.
 	if !bytes.Contains(body, []byte(`"error"`)) || json.Unmarshal(body, &e) != nil {
 		return e, false
 	}
-	return e, e.Error.Type != "" || e.Error.Code != nil
+	return e, e.ID == "" && e.Object == "" && (e.Error.Type != "" || e.Error.Code != nil)
+}
+
+// firstData returns the data of the first event of a stream that has some.
+func firstData(stream []byte) []byte {
+	var data []byte
+	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(stream))
+	for line := range strings.SplitSeq(text, "\n") {
+		value, isData := strings.CutPrefix(line, "data:")
+		switch {
+		case isData:
+			data = append(append(data, value...), '\n')
+		case line == "" && data != nil:
+			return data
+		}
+	}
+	return data
 }
 
 // GitHub returns a policy for GitHub's REST API.
@@ -136,7 +155,9 @@ func Stripe() httpretry.Policy {
 // exhausted quota is a 429 too, with the code insufficient_quota in the body,
 // and is final. An error in a 200, or in the first event of a stream, is retried
 // like a 500 if its type or code is that of a server or of a limit. A stream that
-// breaks off before its first event is retried, too. (ReadAhead is 4 KiB.) A 409
+// breaks off before its first event is retried, too. For that, RoundTrip waits for
+// the first event, or for up to 4 KiB of another body (ReadAhead), which
+// AttemptTimeout bounds. A 409
 // reports a lock that was not free, and is retried where that is safe. The
 // default classification already follows X-Should-Retry and Retry-After-Ms.
 // Without a Retry-After, a 429 asks for the time until its limit is reset, in
@@ -161,7 +182,7 @@ func OpenAI() httpretry.Policy {
 
 func classifyOpenAI(
 	_ *http.Request, resp *http.Response, body []byte) (httpretry.Outcome, bool) {
-	e, ok := parseError(body)
+	e, ok := parseError(resp, body)
 	code, _ := e.Error.Code.(string)
 	status, _ := e.Error.Code.(float64) // of compatible APIs
 	is := func(text string) bool { return e.Error.Type == text || code == text }
@@ -220,8 +241,9 @@ func resetOf(resp *http.Response, limit string) time.Duration {
 // then reached its monthly spend limit, and retries fail until the next month.
 // A 529 means that the API is overloaded, and is retried like any other 5xx. So
 // is a stream whose first event is an overloaded_error, an api_error, a
-// timeout_error or a rate_limit_error, or that breaks off before it. (ReadAhead is
-// 4 KiB.)
+// timeout_error or a rate_limit_error, or that breaks off before it. For that,
+// RoundTrip waits for the first event, or for up to 4 KiB of another body
+// (ReadAhead), which AttemptTimeout bounds.
 // The default classification already follows X-Should-Retry. The
 // anthropic-ratelimit headers are not used, since Retry-After says how long to
 // wait.
@@ -252,7 +274,7 @@ func Anthropic() httpretry.Policy {
 
 func classifyAnthropic(
 	_ *http.Request, resp *http.Response, body []byte) (httpretry.Outcome, bool) {
-	e, ok := parseError(body)
+	e, ok := parseError(resp, body)
 	types := []string{"overloaded_error", "api_error", "timeout_error", "rate_limit_error"}
 	return httpretry.Transient, ok && resp.StatusCode != http.StatusTooManyRequests &&
 		slices.Contains(types, e.Error.Type)
@@ -273,7 +295,8 @@ func classifyAnthropic(
 // Slack answers most errors with status 200 and "ok": false in the body. Such a
 // response counts as a 429 if its error is ratelimited, and as a 500 if it is
 // internal_error or service_unavailable. Others are final. A body of up to 4 KiB
-// that breaks off is a failed attempt. (ReadAhead is 4 KiB.)
+// that breaks off is a failed attempt. For that, RoundTrip waits for up to 4 KiB of
+// a body (ReadAhead), which AttemptTimeout bounds.
 //
 // Checked in November 2026: docs.slack.dev, "Rate limits" and the errors of
 // chat.postMessage; the names of the methods in the request types of @slack/web-api 7.9.3.
@@ -297,8 +320,12 @@ func Slack() httpretry.Policy {
 }
 
 func classifySlack(_ *http.Request, _ *http.Response, body []byte) (httpretry.Outcome, bool) {
-	var answer struct{ Error string } // only if "ok" is false
-	if !bytes.Contains(body, []byte(`"error"`)) || json.Unmarshal(body, &answer) != nil {
+	var answer struct {
+		OK    *bool
+		Error string
+	}
+	if !bytes.Contains(body, []byte(`"error"`)) || json.Unmarshal(body, &answer) != nil ||
+		answer.OK == nil || *answer.OK {
 		return 0, false
 	}
 	switch answer.Error {
@@ -330,8 +357,11 @@ func authorization(req *http.Request) string { return req.Header.Get("Authorizat
 // X-Amz-Retry-After asks for a wait, in milliseconds.
 //
 // S3 may answer 200 to a copy, or to the completion of a multipart upload, and
-// then send an <Error> in the body. It is retried like a 500, as the SDK does. A
-// body of up to 4 KiB that breaks off is a failed attempt. (ReadAhead is 4 KiB.)
+// then send an <Error> in the body. It is retried like a 500, as the SDK does: a
+// PUT always, and a POST, such as CompleteMultipartUpload, only in a context from
+// WithIdempotent. The spaces that S3 sends while it works count toward ReadAhead,
+// which is 4 KiB. So a RoundTrip waits for up to 4 KiB of a body, which
+// AttemptTimeout bounds, and retries one that breaks off within them.
 //
 // Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go and
 // service/s3/internal/customizations/handle_200_error.go, and smithy-go v1.28.8,
@@ -353,7 +383,8 @@ func classifyAWS(
 	req *http.Request, _ *http.Response, body []byte) (httpretry.Outcome, bool) {
 	// The body of a GET is an object, which may be any XML. S3 sends spaces while it
 	// works.
-	isError := req.Method != http.MethodGet && bytes.Contains(body, []byte("<Error")) &&
+	isGet := req == nil || cmp.Or(req.Method, http.MethodGet) == http.MethodGet
+	isError := !isGet && bytes.Contains(body, []byte("<Error")) &&
 		bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) && rootOf(body) == "Error"
 	return httpretry.Transient, isError
 }

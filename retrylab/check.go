@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -36,7 +35,7 @@ func (l lab) check(files []string) int {
 	for _, name := range files {
 		file, err := readPolicies(name)
 		if err == nil {
-			err = writePolicies(l.stdout, name, file)
+			err = l.writePolicies(name, file)
 		}
 		if err != nil {
 			fmt.Fprintln(l.stderr, err)
@@ -47,7 +46,8 @@ func (l lab) check(files []string) int {
 }
 
 // writePolicies writes the policies of a file, the default first.
-func writePolicies(w io.Writer, name string, file *policyfile.File) error {
+func (l lab) writePolicies(name string, file *policyfile.File) error {
+	w := l.stdout
 	policies := file.Policies()
 	for _, key := range append([]string{""}, slices.Sorted(maps.Keys(policies))...) {
 		path, p := fmt.Sprintf("policies[%q]", key), policies[key]
@@ -69,7 +69,7 @@ func writePolicies(w io.Writer, name string, file *policyfile.File) error {
 		if err := table.Flush(); err != nil {
 			return err
 		}
-		for _, warning := range checkWarnings(p) {
+		for _, warning := range l.checkWarnings(p) {
 			fmt.Fprintf(w, "  warning: %s\n", warning)
 		}
 		if _, err := fmt.Fprintln(w); err != nil {
@@ -89,7 +89,7 @@ const maxChecked = 100
 
 // checkWarnings returns likely mistakes in a policy that depend on its waits,
 // which are drawn, or on the deadline. File.Warnings has all others.
-func checkWarnings(p httpretry.Policy) []string {
+func (l lab) checkWarnings(p httpretry.Policy) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	var f policyFlags
@@ -112,10 +112,13 @@ func checkWarnings(p httpretry.Policy) []string {
 		warn("without MaxAttempts, the waits of %s are so short that a host cannot recover: use longer waits",
 			backoff.Name)
 	default:
+		var e ends
 		// A request without a limit may have millions of attempts.
-		e := ends{noTimeout: f.timeout == 0, endless: f.endless()}
 		if f.attempts > 0 {
-			e = f.ends(backoff)
+			f.processes = 1
+			if e, err = l.ends(&f, 1); err != nil {
+				warn("%v", err)
+			}
 		}
 		f.warnAboutRequests(warn, f.drawWaits(backoff), e)
 	}

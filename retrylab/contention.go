@@ -1,12 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
@@ -53,12 +49,10 @@ func contend(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	network := contention.Network{Mean: *hop, Deviation: *deviation}
-	bar := newProgress(l.stderr, len(all)*len(ns))
-	defer bar.finish()
-	return contentionReport(all, ns, *runs, network, random, bar), nil
+	return l.contentionReport(all, ns, *runs, network, random), nil
 }
 
-func contentionReport(all []spec.Named, ns []int, runs int, network contention.Network, random *rand.Rand, bar *progress) report.Report {
+func (l lab) contentionReport(all []spec.Named, ns []int, runs int, network contention.Network, random *rand.Rand) report.Report {
 	table := report.Table{
 		Title: "Calls and time",
 		Note:  "Calls are the writes that the server got, and the time is until the last client was done.",
@@ -67,29 +61,25 @@ func contentionReport(all []spec.Named, ns []int, runs int, network contention.N
 			{Name: "time", Kind: report.Seconds},
 		},
 	}
-	calls := chart.Chart{
+	calls := &chart.Chart{
 		Title: "Calls until all clients have changed one row",
 		X:     chart.Axis{Label: "clients"}, Y: chart.Axis{Label: "calls"},
 	}
-	times := chart.Chart{
+	times := &chart.Chart{
 		Title: "Time until all clients have changed one row",
 		X:     chart.Axis{Label: "clients"}, Y: chart.Axis{Label: "time (s, log)", Log: true},
 	}
-	most := map[string]contention.Result{} // with the most clients
-	for i, s := range all {
+	for _, s := range all {
 		made, took := chart.Series{Name: s.Name, Points: true}, chart.Series{Name: s.Name, Points: true}
-		for j, n := range ns {
+		for _, n := range ns {
 			var sum contention.Result
-			for run := range runs {
-				bar.set(i*len(ns)+j, float64(run)/float64(runs))
-				r := contention.Run(n, s.Strategy, network, random)
+			for range runs {
+				var r contention.Result
+				l.clock(func() { r = contention.Run(n, s.Strategy, network, random) })
 				sum.Calls += r.Calls
 				sum.Time += r.Time
 			}
 			mean := contention.Result{Calls: (sum.Calls + runs/2) / runs, Time: sum.Time / time.Duration(runs)}
-			if n == slices.Max(ns) {
-				most[s.Name] = mean
-			}
 			table.Rows = append(table.Rows, []any{s.Name, n, mean.Calls, mean.Time})
 			made.X, made.Y = append(made.X, float64(n)), append(made.Y, float64(mean.Calls))
 			took.X, took.Y = append(took.X, float64(n)), append(took.Y, mean.Time.Seconds())
@@ -101,34 +91,7 @@ func contentionReport(all []spec.Named, ns []int, runs int, network contention.N
 		About: fmt.Sprintf("Clients read a row and write it, all at once. A write is refused if the row has changed since the read; then the client waits and reads again. "+
 			"Each message takes %v ± %v. This is the experiment of the AWS Architecture Blog, \"Exponential Backoff And Jitter\"; each figure is the mean of %d runs.",
 			network.Mean, network.Deviation, runs),
-		Tables: []report.Table{table},
-		Charts: []chart.Chart{calls, times},
-		Notes:  contentionNotes(slices.Max(ns), most),
+		Tables:  []report.Table{table},
+		Figures: []chart.Figure{calls, times},
 	}
-}
-
-// contentionNotes says what the results with n clients show.
-func contentionNotes(n int, results map[string]contention.Result) []string {
-	none, ok := results["none"]
-	if !ok {
-		return nil
-	}
-	var notes, good []string
-	for _, name := range slices.Sorted(maps.Keys(results)) {
-		r := results[name]
-		calls, took := float64(r.Calls)/float64(none.Calls), r.Time.Seconds()/none.Time.Seconds()
-		switch {
-		case calls <= 0.4:
-			good = append(good, name)
-		case calls > 0.5 && took > 5:
-			notes = append(notes, fmt.Sprintf("With %d clients, %s makes %s of the calls that clients without waits make, and takes %s times as long: the clients that collided collide again.",
-				n, name, report.Share.Show(calls), report.Number.Show(took)))
-		}
-	}
-	if len(good) > 1 {
-		fastest := slices.MinFunc(good, func(a, b string) int { return cmp.Compare(results[a].Time, results[b].Time) })
-		notes = append(notes, fmt.Sprintf("With %d clients, these make at most 40%% of the calls that clients without waits make: %s. Of these, %s is the fastest.",
-			n, strings.Join(good, ", "), fastest))
-	}
-	return notes
 }

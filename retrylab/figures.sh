@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the figures in docs/figures.
+# Makes the figures in docs/figures. With the argument map, it also makes that of
+# map, which differs a little between runs and takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")"
 work=$(mktemp -d)
@@ -23,3 +24,6 @@ figure budgets 1 outage
 figure processes 2 outage -processes=5,20,100,400 -budgets=default -length=200s
 figure chain 1 layers -failures=down
 figure policy 1 policy -timeout=2s
+if [ "${1-}" = map ]; then
+	figure map 1 map
+fi

@@ -2,12 +2,11 @@ package main
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,28 +32,18 @@ func retrylab(t *testing.T, args ...string) (stdout, stderr string, status int) 
 	return out.String(), errs.String(), status
 }
 
+// unseeded are commands whose default waits have no seed.
+var unseeded = []string{"map"}
+
 // quick are arguments with which each command takes little time.
 var quick = map[string][]string{
 	"plot":       {"-failures=20000"},
 	"contention": {"-runs=3", "-clients=10,20"},
-	"outage":     {"-length=60s", "-cooldowns=wait,send", "-fault=errors", "-retry-after=3s", "-budgets=default,grpc,aws,shared"},
+	"outage":     {"-length=40s", "-cooldowns=wait,send", "-fault=errors", "-budgets=default,aws"},
 	"restart":    {"-kinds=503,timeout", "-timeout=1s", "-up=5s", "-after=5s", "-runs=3", "-load=0.8", "-backoff=FullJitter"},
 	"layers":     {"-users=100"},
-	"policy":     {"-rate=20"},
-}
-
-func TestEveryCommandShowsSomething(t *testing.T) {
-	for _, c := range commands() {
-		t.Run(c.name, func(t *testing.T) {
-			stdout, stderr, status := retrylab(t, append([]string{c.name}, quick[c.name]...)...)
-			assert.Zero(t, status)
-			assert.Empty(t, stderr, "only a terminal gets a progress bar")
-			assert.Greater(t, strings.Count(stdout, "\n"), 10)
-			for line := range strings.SplitSeq(stdout, "\n") {
-				assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)
-			}
-		})
-	}
+	"map":        {"-loads=80,90", "-cuts=50", "-after=20s", "-budgets=none,default"},
+	"policy":     {"-rate=2"},
 }
 
 // files runs a command with all formats and returns the files that it wrote, by
@@ -62,10 +51,11 @@ func TestEveryCommandShowsSomething(t *testing.T) {
 func files(t *testing.T, seed, command string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	args := append([]string{command, "-seed=" + seed, "-o=" + dir + "/report.html", "-csv=" + dir + "/tables.csv",
+	args := append([]string{command, "-seed=" + seed, "-o=" + dir + "/report.html",
 		"-json=" + dir + "/data.json", "-svg=" + dir}, quick[command]...)
 	stdout, stderr, status := retrylab(t, args...)
 	require.Zero(t, status, stderr)
+	require.Empty(t, stderr)
 	written := map[string]string{"": stdout}
 	names, err := filepath.Glob(dir + "/*")
 	require.NoError(t, err)
@@ -77,53 +67,39 @@ func files(t *testing.T, seed, command string) map[string]string {
 	return written
 }
 
-func TestReproducible(t *testing.T) {
+// Each command writes tables that fit a terminal, and a page that needs no
+// network and no script. A seed determines both: nothing here draws from a
+// source without a seed, and no two goroutines wake up at the same nanosecond.
+func TestReports(t *testing.T) {
 	for _, c := range commands() {
 		t.Run(c.name, func(t *testing.T) {
-			first := files(t, "7", c.name)
-			assert.Equal(t, first, files(t, "7", c.name))
-			assert.NotEqual(t, first["data.json"], files(t, "8", c.name)["data.json"])
-		})
-	}
-}
-
-func TestFormats(t *testing.T) {
-	for _, c := range commands() {
-		t.Run(c.name, func(t *testing.T) {
-			written := files(t, "1", c.name)
+			written := files(t, "7", c.name)
+			assert.Greater(t, strings.Count(written[""], "\n"), 10)
+			for line := range strings.SplitSeq(written[""], "\n") {
+				assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)
+			}
 			var data struct {
 				Tables []struct{ Rows []map[string]any }
-				Charts []struct{ Series []struct{ X, Y []any } }
 			}
 			require.NoError(t, json.Unmarshal([]byte(written["data.json"]), &data))
 			assert.NotEmpty(t, data.Tables)
-			rows := 0
-			for i, table := range strings.Split(strings.TrimSpace(written["tables.csv"]), "\n\n") {
-				records, err := csv.NewReader(strings.NewReader(table)).ReadAll()
-				require.NoError(t, err)
-				assert.Len(t, data.Tables[i].Rows, len(records)-1)
-				rows += len(records) - 1
-			}
-			assert.Positive(t, rows)
-			for i, c := range data.Charts {
-				for _, s := range c.Series {
-					assert.NotEmpty(t, s.X, "chart %d", i)
-					assert.Len(t, s.Y, len(s.X))
-				}
-			}
-			svgs := regexp.MustCompile(`-\d+\.svg$`)
-			drawn := 0
+			figures := 0
 			for name := range written {
-				if svgs.MatchString(name) {
-					drawn++
+				if strings.HasSuffix(name, ".svg") {
+					figures++
 				}
 			}
-			assert.Len(t, data.Charts, drawn)
-			// A page that needs no network names no other place, but for the
-			// name of a format.
-			page := strings.ReplaceAll(written["report.html"], "http://www.w3.org/2000/svg", "")
-			assert.NotRegexp(t, `(src|href)="?(https?:)?//|@import|url\(`, page)
-			assert.NotContains(t, page, "https://")
+			page := written["report.html"]
+			assert.Equal(t, strings.Count(page, "<figure>"), figures)
+			// But for the name of a format.
+			page = strings.ReplaceAll(page, "http://www.w3.org/2000/svg", "")
+			assert.NotRegexp(t, `(src|href)="?(https?:)?//|@import|url\(|<script|https://`, page)
+
+			if slices.Contains(unseeded, c.name) {
+				return
+			}
+			assert.Equal(t, written, files(t, "7", c.name))
+			assert.NotEqual(t, written["data.json"], files(t, "8", c.name)["data.json"])
 		})
 	}
 }
@@ -132,64 +108,49 @@ func TestBadFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"attempts": 3}}`), 0o600))
 	for _, c := range []struct{ args, want string }{
-		{"nothing", `"nothing": want plot, contention, outage, restart, layers, policy or check`},
-		{"plot -x", `-x: want one of -base -csv -failures`},
+		{"nothing", `"nothing": want plot, contention, outage, map, restart, layers, policy or check`},
+		{"plot -x", `-x: want one of -base -failures`},
 		{"plot extra", `"extra": want flags only`},
 		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
-		{"plot -retries=x", `-retries "x": want a whole number`},
 		{"plot -seed=-1", `-seed "-1": want a whole number of at least 0`},
 		{"plot -base=5", `-base "5": want a duration such as 100ms or 2s`},
 		{"plot -strategies=Foo", `-strategies: strategy "Foo": want one of Constant, `},
 		{"plot -strategies=FullJitter_Median=1s", `-strategies: FullJitter: "Median=1s": want Base=, Factor=, Max=`},
-		{"plot -strategies=FullJitter_Base=1", `-strategies: FullJitter.Base: "1": want a duration with its unit, such as 100ms or 2s`},
-		{"plot -strategies=FullJitter_Factor=x", `-strategies: FullJitter.Factor: "x": want a number`},
-		{"plot -strategies=FullJitter_Max=1ms", `-strategies: FullJitter.Max: 1ms: want at least Base (1s)`},
-		{"plot -strategies=Clamp_Base=-1s", `-strategies: Clamp.Base: -1s: want at least 1ms`},
 		{"plot -base=-1s", `-base -1s: want a duration from 0s to 100h0m0s`},
-		{"plot -max=101h", `-max 101h0m0s: want a duration from 0s to 100h0m0s`},
 		{"plot -failures=10000000 -retries=50", `want at most 100000000 retries of all 8 strategies together`},
-		{"plot -csv=- -json=-", `-csv - -json -: want different files`},
-		{"plot -csv", `-csv: want a value after it`},
+		{"plot -o=- -json=-", `-o - -json -: want different files`},
+		{"plot -json", `-json: want a value after it`},
 		{"plot -o=/nonexistent/x", `-o /nonexistent/x: want a file in a directory that exists`},
-		{"plot -csv=/", `-csv /: want a file, not a directory`},
 		{"plot -svg=" + file, `: want a directory, not a file`},
 		{"plot -strategies=FullJitter,FullJitter", `-strategies "FullJitter": want it once`},
-		{"plot -strategies=FullJitter_Max=101h", `-strategies: FullJitter.Max: 101h0m0s: want at most 100h0m0s`},
 		{"contention -hop=-1ms", `-hop -1ms: want a duration from 0s`},
-		{"contention -deviation=-1ms", `-deviation -1ms: want a duration from 0s`},
-		{"contention -max=-1s", `-max -1s: want a duration from 0s`},
 		{"contention -clients=5,x", `-clients "x": want whole numbers from 1 to 10000, separated by commas`},
-		{"contention -strategies=", `-strategies: strategy "": want one of`},
 		{"contention -strategies=x", `FastFirst, Clamp, or none`},
-		{"outage -rate=x", `-rate "x": want a number`},
 		{"outage -rate=NaN", `-rate NaN: want a number from 0.001`},
-		{"outage -fault=fire", `-fault "fire": want one of errors, stall, throttle, refuse`},
-		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, grpc or none`},
+		{"outage -fault=fire", `-fault "fire": want one of errors, stall, slow, throttle, refuse`},
+		{"outage -incident=fire", `-incident "fire": want one of cloudflare-2025-09-12, google-cloud-2025-06-12`},
+		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, aws2026, grpc, proxy or none`},
 		{"outage -cooldowns=never", `-cooldowns "never": want send, wait or fail`},
 		{"outage -to=5s", `-from 20s -to 5s -length 2m30s: want times in this order`},
 		{"outage -to=25.05s", `-from 20s -to 25.05s -length 2m30s: want multiples of 100ms`},
 		{"outage -length=900ms -from=0s -to=100ms", `-length 900ms: want a duration from 1s to 24h`},
-		{"outage -timeout=2562047h", `-timeout 2562047h0m0s: want a duration from 0s to 100h0m0s`},
 		{"outage -retry-after=1s", `-retry-after 1s: want -fault errors or throttle`},
-		{"outage -processes=7,7", `-processes "7": want it once`},
 		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
-		{"outage -attempts=1001", `-attempts 1001: want a number from 0 to 1000`},
 		{"outage -attempts=-1 -strategies=FullJitter_Max=1ms_Base=1ms", `-attempts -1: want a number from 0, or waits longer than those of FullJitter Max=1ms Base=1ms`},
 		{"policy -attempts=-1 -backoff=Constant_Wait=0", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=0`},
+		{"map -loads=101", `-loads "101": want whole numbers from 1 to 100, separated by commas`},
+		{"map -timeout=0", `-trigger 10s -after 5m0s -timeout 0s: want multiples of 100ms up to 1h`},
+		{"map -processes=1,2", `-processes "1,2": want a whole number`},
 		{"restart -kinds=fire", `-kinds "fire": want one of 503, refused, reset, timeout, stall`},
 		{"restart -kinds=timeout", `-kinds timeout: want -timeout or -deadline`},
 		{"restart -down=1", `-down "1": want multiples of 100ms up to 1h`},
 		{"restart -up=50ms", `-up 50ms -after 30s: want multiples of 100ms`},
 		{"restart -cold=10s", `-cold 10s: want -load, too`},
-		{"restart -restarting=2", `-restarting 2: want a number from 1 to 1`},
 		{"restart -processes=20001", `-processes 20001: want a number from 1 to 20000`},
-		{"restart -budget=free", `-budget: budget "free": want one of default`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
 		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
-		{"layers -services=0", `-services 0: want a number from 1 to 8`},
 		{"policy -strict=maybe", `-strict "maybe": want true or false`},
-		{"policy -timeout=-1s", `-timeout -1s: want a duration from 0s`},
 		{"policy -file=" + file, `:1:14: default.attempts: unknown field: want preset, maxAttempts, `},
 		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
 		{"policy -policy=a.test", `-policy "a.test": want -file, too`},
@@ -228,8 +189,8 @@ func TestHelp(t *testing.T) {
 
 // Zero fields of a budget are the library's defaults.
 func TestPolicyDefaultsOfBudget(t *testing.T) {
-	want, _, _ := retrylab(t, "policy", "-rate=20")
-	zero, _, _ := retrylab(t, "policy", "-rate=20", "-window=0", "-ratio=0", "-burst=0")
+	want, _, _ := retrylab(t, "policy", "-rate=2")
+	zero, _, _ := retrylab(t, "policy", "-rate=2", "-window=0", "-ratio=0", "-burst=0")
 	assert.Equal(t, want, zero)
 }
 
@@ -249,22 +210,10 @@ func TestNotes(t *testing.T) {
 		args      string
 		want, not []string
 	}{
-		{"plot -failures=50000 -strategies=Exponential,FullJitter,DecorrelatedV2,AWSDecorrelated",
-			[]string{"Exponential: all clients come back", "\nDecorrelatedV2: the retries follow one another", "\nAWSDecorrelated: the peak is lower than"}, nil},
-		{"plot -failures=5000 -strategies=FullJitter", nil, []string{"all clients come back", "follow one another", "the peak is lower"}},
-		{"contention -runs=5", []string{"With 100 clients, Exponential Base=10ms makes 7", "collide again", "FullJitter Base=10ms is the fastest"}, nil},
-		{"contention -runs=5 -clients=2", nil, []string{"collide again"}},
-		{"contention -runs=1 -strategies=FullJitter", nil, []string{"With"}},
-		{"outage", []string{"unlimited: the retries keep the server overloaded", "shared is the first to get back"}, []string{"takes longer"}},
-		{"outage -budgets=none,default -to=140s -burst=-1", nil, []string{"overloaded", "first to get back"}},
-		{"outage -fault=errors -length=60s", nil, []string{"overloaded", "first to get back"}},
-		{"outage -budgets=default,shared -processes=100,400", []string{"400 procs, default takes longer to get back than 100 procs, default"},
-			[]string{"400 procs, shared takes"}},
-		{"layers -users=500 -failures=random", []string{"at most 90.0% of the users can succeed", "Middleware costs little"}, []string{"costs success", "multiply"}},
-		{"layers -users=500 -failures=random -failing=0.5", []string{"at most 50.0%", "the budget costs success"}, nil},
-		{"layers -users=100 -failures=down", []string{"to 27 calls", "to 7:", "within 15ms instead of 1"}, []string{"costs", "at most"}},
-		{"layers -users=100 -failures=down -attempts=1", nil, []string{"multiply", "with a budget"}},
-		{"layers -users=500 -failures=replica", []string{"replica: Middleware costs little"}, []string{"at most", "multiply"}},
+		{"outage -budgets=none,default,shared,unlimited -length=80s", []string{"unlimited: the retries keep the server overloaded", "shared is the first to get back"}, nil},
+		{"outage -budgets=none,default -to=50s -length=60s -burst=-1", nil, []string{"overloaded", "first to get back"}},
+		{"outage -incident=cloudflare-2025-09-12 -budgets=unlimited -length=70s", []string{"\nOf the fleets with retries, DecorrelatedV2 is the first to get back", "Constant Wait=200ms: the retries keep"}, nil},
+		{"outage -fault=errors -length=60s -budgets=default,unlimited", nil, []string{"overloaded", "first to get back"}},
 	} {
 		got := notes(t, strings.Fields(c.args)...)
 		for _, want := range c.want {
@@ -289,6 +238,12 @@ func TestCommandLine(t *testing.T) {
 	var data struct{ Command string }
 	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
 	assert.Equal(t, "retrylab plot -failures=2000 -retries=2 -strategies='FullJitter Base=1s'", data.Command)
+
+	stdout, _, _ = retrylab(t, "outage", "-incident=google-cloud-2025-06-12", "-strategies=DecorrelatedV2", "-budgets=default", "-json=-")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
+	for _, want := range []string{" -attempts=-1 ", " -budgets=default ", " -fault=errors ", " -to=1m20s"} {
+		assert.Contains(t, data.Command, want, "flags that are set replace those of the incident")
+	}
 }
 
 func TestPolicyFile(t *testing.T) {
@@ -297,7 +252,7 @@ func TestPolicyFile(t *testing.T) {
 		"a.test": {"maxAttempts": 4, "backoff": "FullJitter Base=1s Max=9s", "budget": {"burst": 7, "window": "5s"}},
 		"b.test": {"budget": "unlimited", "preset": "github", "resume": true}}}`), 0o600))
 	run := func(args ...string) string {
-		stdout, stderr, status := retrylab(t, append([]string{"policy", "-rate=20", "-file=" + file}, args...)...)
+		stdout, stderr, status := retrylab(t, append([]string{"policy", "-rate=2", "-file=" + file}, args...)...)
 		require.Zero(t, status, stderr)
 		return strings.Join(strings.Fields(stdout), " ")
 	}
@@ -306,12 +261,10 @@ func TestPolicyFile(t *testing.T) {
 		`the budget "shared" with Burst 7, Window 5s, in 100 processes`)
 	assert.Contains(t, run("-policy=a.test", "-ratio=0.3", "-strict"), `and a HostBudget with Ratio 0.3, Burst 7, Window 5s, Strict, in`)
 	assert.Contains(t, run("-policy=a.test", "-budget=aws"), `and the budget "aws", in`)
-	assert.Contains(t, stdout, "however long it lasts 27 27")
-	assert.NotContains(t, stdout, "not simulated")
+	assert.Contains(t, stdout, "however long it lasts 9 9")
 	assert.Contains(t, run(), `Up to 3 attempts with waits of DecorrelatedV2 and the budget "default"`)
 	stdout = run("-policy=b.test")
 	assert.Contains(t, stdout, `Up to 3 attempts with waits of DecorrelatedV2 and the budget "unlimited"`)
-	assert.Contains(t, stdout, "Fields of the file that are not simulated: CooldownKey, Classify, resume.")
 }
 
 // Files that are not valid are errors.
@@ -404,7 +357,7 @@ func TestCheck(t *testing.T) {
 // A deadline limits the success that is possible without a budget, too.
 func TestPolicyWithoutBudget(t *testing.T) {
 	for _, limit := range []string{"-deadline=10ms", "-timeout=10ms"} {
-		stdout, _, _ := retrylab(t, "policy", "-budget=unlimited", "-latency=50ms", "-rate=50", limit, "-json=-")
+		stdout, _, _ := retrylab(t, "policy", "-budget=unlimited", "-latency=50ms", "-rate=2", limit, "-json=-")
 		var data struct {
 			Tables []struct{ Rows []map[string]any }
 		}
@@ -419,13 +372,13 @@ func TestPolicyWithoutBudget(t *testing.T) {
 // Random failures may be too many for a server that has capacity to spare.
 func TestPolicyOverload(t *testing.T) {
 	for capacity, want := range map[string]string{
-		"24": "if 20.0% of the attempts fail, the server gets ",
-		"18": "no spare capacity",
-		"36": "No warnings.",
+		"6":   "if 20.0% of the attempts fail, the server gets ",
+		"4.5": "no spare capacity",
+		"9":   "No warnings.",
 	} {
-		stdout, _, _ := retrylab(t, "policy", "-processes=1", "-rate=20", "-timeout=1s", "-capacity="+capacity)
+		stdout, _, _ := retrylab(t, "policy", "-processes=1", "-rate=5", "-timeout=1s", "-capacity="+capacity)
 		assert.Contains(t, strings.Join(strings.Fields(stdout), " "), want, capacity)
-		assert.Equal(t, capacity == "24", strings.Contains(stdout, "the server gets"), capacity)
+		assert.Equal(t, capacity == "6", strings.Contains(stdout, "the server gets"), capacity)
 	}
 }
 
@@ -586,7 +539,9 @@ func TestWarnings(t *testing.T) {
 		require.NoError(t, f.parse(o))
 		backoff, err := f.strategy(rand.New(rand.NewPCG(1, 2)).Float64)
 		require.NoError(t, err)
-		warnings := f.warnings(f.draw(backoff))
+		e, err := lab{clock: virtual.New(t)}.ends(&f, 1)
+		require.NoError(t, err)
+		warnings := f.warnings(f.drawWaits(backoff), e)
 		if c.want == "" {
 			assert.Empty(t, warnings, c.args)
 			continue
@@ -627,22 +582,22 @@ func TestRestartFollowsAFile(t *testing.T) {
 // As in the library, a negative MaxAttempts is no limit, and 0 is the default.
 func TestAnyNumberOfAttempts(t *testing.T) {
 	half := func(attempts string) float64 {
-		all := rows(t, "policy", "-rate=20", "-budget=unlimited", "-timeout=1s", attempts)
+		all := rows(t, "policy", "-rate=2", "-budget=unlimited", "-timeout=1s", attempts)
 		require.Equal(t, 0.5, all[5]["failing"])
 		return all[5]["success"].(float64)
 	}
-	assert.InDelta(t, 0.875, half("-attempts=3"), 0.02)
+	assert.InDelta(t, 0.875, half("-attempts=3"), 0.04)
 	assert.Equal(t, half("-attempts=3"), half("-attempts=0"))
 	assert.Equal(t, 1.0, half("-attempts=-1"))
 	assert.Equal(t, 1.0, half("-attempts=-7"))
 
 	// One attempt takes 50 ms.
-	for _, row := range rows(t, "policy", "-rate=20", "-budget=unlimited", "-attempts=-1", "-deadline=60ms") {
-		assert.InDelta(t, 1-row["failing"].(float64), row["success"], 0.03)
+	for _, row := range rows(t, "policy", "-rate=2", "-budget=unlimited", "-attempts=-1", "-deadline=60ms") {
+		assert.InDelta(t, 1-row["failing"].(float64), row["success"], 0.05)
 	}
 
 	// Nothing ends these requests, and still the command does.
-	stdout, stderr, status := retrylab(t, "policy", "-rate=20", "-attempts=-1", "-budget=unlimited", "-timeout=1s")
+	stdout, stderr, status := retrylab(t, "policy", "-rate=2", "-attempts=-1", "-budget=unlimited", "-timeout=1s")
 	require.Zero(t, status, stderr)
 	assert.Contains(t, stdout, "Any number of attempts with waits of DecorrelatedV2")
 	assert.Regexp(t, `fail after the latency +never +never +never +-\n`, stdout)
@@ -675,12 +630,12 @@ func TestDefaultPolicyInRestarts(t *testing.T) {
 		args, column string
 		most         float64
 	}{
-		{"-kinds=503 -down=1s -runs=20", "failed", 1},
-		{"-kinds=refused -down=1s -runs=20", "failed", 1},
-		{"-kinds=reset -down=1s -runs=20", "failed", 1},
-		{"-kinds=503 -down=3s -runs=20", "failed", 13},
-		{"-kinds=refused -down=3s -runs=20", "failed", 13},
-		{"-kinds=reset -down=3s -runs=20", "failed", 13},
+		{"-kinds=503 -down=1s -runs=6", "failed", 1},
+		{"-kinds=refused -down=1s -runs=6", "failed", 1},
+		{"-kinds=reset -down=1s -runs=6", "failed", 1},
+		{"-kinds=503 -down=3s -runs=6", "failed", 13},
+		{"-kinds=refused -down=3s -runs=6", "failed", 13},
+		{"-kinds=reset -down=3s -runs=6", "failed", 13},
 		{"-down=10s -runs=4", "sends", 1.7},
 		{"-down=1m -runs=4", "sends", 1.17},
 		// 30 % of the attempts fail at random.
@@ -694,4 +649,30 @@ func TestDefaultPolicyInRestarts(t *testing.T) {
 		assert.LessOrEqual(t, got[c.column], c.most, c.args)
 		assert.Equal(t, thePolicy, got["client"])
 	}
+}
+
+// The goal of the default: it comes back wherever a fleet without retries does,
+// but for one cell. docs/choosing.md has the whole map. Seeds and the waits of
+// the default, which have no seed, change the times, but here never the cells.
+func TestMap(t *testing.T) {
+	args := []string{"map", "-loads=60,90", "-cuts=20,90", "-budgets=none,default,unlimited", "-after=150s"}
+	o := newOptions("map", args[1:], nil)
+	r, err := mapRecoveries(lab{clock: virtual.New(t)}, o)
+	require.NoError(t, err)
+	back := func(table int) (all []bool) {
+		for _, row := range r.Tables[table].Rows {
+			for _, d := range row[1:] {
+				all = append(all, d.(time.Duration) >= 0)
+			}
+		}
+		return all
+	}
+	assert.Equal(t, []bool{true, true, true, true}, back(0), "no retries")
+	assert.Equal(t, []bool{true, true, true, true}, back(1), "the default")
+	assert.Equal(t, []bool{true, true, false, false}, back(2), "no budget")
+	assert.Equal(t, []string{
+		"default: comes back wherever a fleet without retries does.",
+		"unlimited: does not come back in 2 of the 4 cells in which a fleet without retries does.",
+	}, r.Notes)
+	assert.Zero(t, r.Tables[0].Rows[0][1], "80 % of the capacity are enough for a load of 60 %")
 }

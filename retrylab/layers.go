@@ -48,15 +48,11 @@ func simulateLayers(l lab, o *options) (report.Report, error) {
 	}
 	s.Seed = o.seed
 	r := layersReport(s)
-	bar := newProgress(l.stderr, len(kinds)*layersVariants)
-	defer bar.finish()
-	for i, kind := range kinds {
+	for _, kind := range kinds {
 		s.Failure = kind
-		results, err := l.addLayers(&r, s, *strategy, func(done int) { bar.set(i*layersVariants+done, 1) })
-		if err != nil {
+		if err := l.addLayers(&r, s, *strategy); err != nil {
 			return r, err
 		}
-		r.Notes = append(r.Notes, layersNotes(s, results)...)
 	}
 	return r, nil
 }
@@ -90,51 +86,17 @@ func layersReport(s layers.Scenario) report.Report {
 	}
 }
 
-// layersNotes says what one kind of failure shows.
-func layersNotes(s layers.Scenario, results map[string]*layers.Result) []string {
-	var notes []string
-	note := func(format string, args ...any) { notes = append(notes, s.Failure+": "+fmt.Sprintf(format, args...)) }
-	show := report.Share.Show
-	multiplied, budgeted, marked := results["multiplied"], results["budgeted"], results["Middleware"]
-	calls := func(r *layers.Result) float64 { return r.Calls[s.Services] }
-	if s.Failure == "random" && s.Failing > 0 {
-		note("at most %s of the users can succeed, because the first service fails %s of their requests and users do not retry.",
-			show(1-s.Failing), show(s.Failing))
-	}
-	if calls(multiplied) > 1.5*calls(marked) {
-		note("retries of services multiply, to %s calls of the server for each user's request. With Middleware they add up, to %s: a request that is itself a retry is not retried further down.",
-			report.Number.Show(calls(multiplied)), report.Number.Show(calls(marked)))
-	}
-	if calls(multiplied) > 1.5*calls(budgeted) {
-		note("with a budget, the calls of the server are %s for each user's request, and half of the users have an answer within %s instead of %s.",
-			report.Number.Show(calls(budgeted)), report.Duration(budgeted.Quantile(0.5)), report.Duration(multiplied.Quantile(0.5)))
-	}
-	if lost := multiplied.Succeeded - marked.Succeeded; multiplied.Succeeded > results["none"].Succeeded+0.05 && lost < 0.01 {
-		note("Middleware costs little: %s of the users succeed with it, and %s with all retries.", show(marked.Succeeded), show(multiplied.Succeeded))
-	}
-	if multiplied.Succeeded-budgeted.Succeeded > 0.01 {
-		note("the budget costs success: %s of the users succeed with it, and %s with all retries.", show(budgeted.Succeeded), show(multiplied.Succeeded))
-	}
-	return notes
-}
-
 // maxCalls is the most calls of the server in one run.
 const maxCalls = 10_000_000
 
-// layersVariants is the number of runs for each kind of failure.
-const layersVariants = 5
-
-// addLayers runs one kind of failure with and without budgets and Middleware,
-// and calls done with the number of each run. It returns the results by the
-// names of the runs.
-func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string, done func(int)) (map[string]*layers.Result, error) {
-	results := map[string]*layers.Result{}
-	c := chart.Chart{
+// addLayers runs one kind of failure with and without budgets and Middleware.
+func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) error {
+	c := &chart.Chart{
 		Title: "Calls for each user's request: " + s.Failure,
 		X:     chart.Axis{Label: "service, and the server at the end"}, Y: chart.Axis{Label: "calls"},
 	}
 	unlimited := func() httpretry.Budget { return httpretry.Unlimited{} }
-	for i, v := range [layersVariants]struct {
+	for _, v := range [...]struct {
 		name       string
 		attempts   int
 		budget     func() httpretry.Budget
@@ -145,17 +107,15 @@ func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string, don
 	} {
 		backoff, err := spec.Parse(strategy, strategies.Seeded(s.Seed), nil)
 		if err != nil {
-			return nil, fmt.Errorf("-strategy: %w", err)
+			return fmt.Errorf("-strategy: %w", err)
 		}
 		client := layers.Client{Policy: httpretry.Policy{Backoff: backoff.Strategy}, Budget: v.budget, Middleware: v.middleware}
 		s.Attempts = v.attempts
 		var result *layers.Result
 		l.clock(func() { result, err = s.Run(client) })
 		if err != nil {
-			return nil, err
+			return err
 		}
-		results[v.name] = result
-		done(i)
 		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, result.Succeeded, result.Quantile(0.5), result.Quantile(0.99)})
 		calls, line := []any{s.Failure, v.name}, chart.Series{Name: v.name, Points: true}
 		for i, n := range result.Calls {
@@ -168,6 +128,6 @@ func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string, don
 			c.Series = append(c.Series, line)
 		}
 	}
-	r.Charts = append(r.Charts, c)
-	return results, nil
+	r.Figures = append(r.Figures, c)
+	return nil
 }

@@ -1,7 +1,6 @@
 // Command retrylab shows the effects of a retry policy on a fleet of clients
-// and on their server. It simulates both with the strategies and the budgets of
-// package httpretry, and restarts and chains of services with its transport.
-// Run it without arguments for a list of its commands.
+// and on their server. The clients are RetryTransports of package httpretry, in
+// virtual time. Run it without arguments for a list of its commands.
 package main
 
 import (
@@ -39,6 +38,7 @@ func commands() []command {
 		{"plot", "how strategies spread the retries of clients that fail at once", plot},
 		{"contention", "calls and time that clients need to change one row", contend},
 		{"outage", "a fleet and a server that fails for a while and recovers", simulateOutage},
+		{"map", "which loads and triggers fleets come back from", mapRecoveries},
 		{"restart", "what a restart of a host costs its clients", simulateRestart},
 		{"layers", "retries in a chain of services", simulateLayers},
 		{"policy", "the effects of a policy, before it is used", checkPolicy},
@@ -69,7 +69,7 @@ func (l lab) run(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, restart, layers, policy or check\n", args[0])
+	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, map, restart, layers, policy or check\n", args[0])
 	return 2
 }
 

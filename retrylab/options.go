@@ -26,19 +26,17 @@ type options struct {
 	args   []string
 	stderr io.Writer
 
-	seed                      uint64
-	htmlFile, csvFile, svgDir string
-	jsonFile                  string
+	seed                       uint64
+	htmlFile, jsonFile, svgDir string
 }
 
 func newOptions(name string, args []string, stderr io.Writer) *options {
 	o := &options{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), args: args, stderr: stderr}
 	o.SetOutput(io.Discard) // main prints errors, on one line
 	o.Uint64Var(&o.seed, "seed", 1, "all random numbers follow from this `number`")
-	o.StringVar(&o.htmlFile, "o", "", "write a page with charts to this `file`; - is standard output")
-	o.StringVar(&o.csvFile, "csv", "", "write the tables to this `file`; - is standard output")
-	o.StringVar(&o.jsonFile, "json", "", "write tables and charts to this `file`; - is standard output")
-	o.StringVar(&o.svgDir, "svg", "", "write each chart to a file in this `directory`")
+	o.StringVar(&o.htmlFile, "o", "", "write a page with figures to this `file`; - is standard output")
+	o.StringVar(&o.jsonFile, "json", "", "write the tables to this `file`; - is standard output")
+	o.StringVar(&o.svgDir, "svg", "", "write each figure to a file in this `directory`")
 	return o
 }
 
@@ -59,7 +57,7 @@ func (o *options) parse() error {
 // checkFiles finds files that cannot be written before a run, not after it.
 func (o *options) checkFiles() error {
 	used := map[string]string{}
-	for _, name := range []string{"o", "csv", "json"} {
+	for _, name := range []string{"o", "json"} {
 		file := o.Lookup(name).Value.String()
 		if file == "" {
 			continue
@@ -228,7 +226,7 @@ func (o *options) help(w io.Writer, about string) {
 
 func (o *options) commandLine() string {
 	words := []string{"retrylab", o.Name()}
-	skip := map[string]bool{"o": true, "csv": true, "json": true, "svg": true}
+	skip := map[string]bool{"o": true, "json": true, "svg": true}
 	o.Visit(func(f *flag.Flag) {
 		if skip[f.Name] {
 			return
@@ -245,7 +243,7 @@ func (o *options) commandLine() string {
 // write writes a report in the formats that the flags ask for. The terminal
 // gets the text, unless it gets another format.
 func (o *options) write(stdout io.Writer, r report.Report) error {
-	if o.htmlFile != "-" && o.csvFile != "-" && o.jsonFile != "-" {
+	if o.htmlFile != "-" && o.jsonFile != "-" {
 		if err := report.WriteText(stdout, r); err != nil {
 			return err
 		}
@@ -253,7 +251,7 @@ func (o *options) write(stdout io.Writer, r report.Report) error {
 	for _, f := range []struct {
 		name, file string
 		write      func(io.Writer, report.Report) error
-	}{{"csv", o.csvFile, report.WriteCSV}, {"json", o.jsonFile, report.WriteJSON}, {"o", o.htmlFile, report.WriteHTML}} {
+	}{{"json", o.jsonFile, report.WriteJSON}, {"o", o.htmlFile, report.WriteHTML}} {
 		if err := writeFile(f.file, stdout, r, f.write); err != nil {
 			return fmt.Errorf("-%s: %w", f.name, err)
 		}
@@ -261,7 +259,7 @@ func (o *options) write(stdout io.Writer, r report.Report) error {
 	if o.svgDir == "" {
 		return nil
 	}
-	if err := writeSVGs(o.svgDir, o.Name(), r.Charts); err != nil {
+	if err := writeSVGs(o.svgDir, o.Name(), r.Figures); err != nil {
 		return fmt.Errorf("-svg: %w", err)
 	}
 	return nil
@@ -281,13 +279,13 @@ func writeFile(file string, stdout io.Writer, r report.Report, write func(io.Wri
 	return os.WriteFile(file, b.Bytes(), 0o644)
 }
 
-func writeSVGs(dir, name string, charts []chart.Chart) error {
+func writeSVGs(dir, name string, figures []chart.Figure) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for i, c := range charts {
+	for i, f := range figures {
 		file := filepath.Join(dir, fmt.Sprintf("%s-%d.svg", name, i+1))
-		if err := os.WriteFile(file, []byte(chart.SVG(c)), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(chart.File(f)), 0o644); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,11 +15,13 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // outageFlags are the flags of outage.
 type outageFlags struct {
 	processes, budgets, strategies, cooldowns string
+	incident                                  string
 	attempts, burst                           int
 	ratio                                     float64
 	timeout, deadline                         time.Duration
@@ -31,9 +32,10 @@ type outageFlags struct {
 func simulateOutage(l lab, o *options) (report.Report, error) {
 	var f outageFlags
 	s := &f.scenario
+	o.StringVar(&f.incident, "incident", "", "`name` of an incident whose flags are the defaults: "+incidentNames())
 	o.StringVar(&f.processes, "processes", "100", "`numbers` of processes that make the load, separated by commas")
 	o.StringVar(&f.budgets, "budgets", "none,default,strict,shared,aws,grpc,unlimited", "`budgets`, separated by commas; none makes no retries")
-	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas")
+	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas; default: those of a RetryTransport without a Backoff, which have no seed")
 	o.StringVar(&f.cooldowns, "cooldowns", "send", "`cool-downs`, separated by commas: send, wait or fail")
 	o.IntVar(&f.attempts, "attempts", defaultAttempts, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.Float64Var(&f.ratio, "ratio", defaultRatio, "Ratio of the library's budgets")
@@ -50,11 +52,12 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.DurationVar(&s.To, "to", 30*time.Second, "when the failure ends")
 	o.DurationVar(&s.Length, "length", 150*time.Second, "length of the simulation")
 	o.DurationVar(&s.RetryAfter, "retry-after", 0, "Retry-After of the failing server's answers; 0: none")
+	o.Float64Var(&s.Left, "left", 0.5, "share of the capacity that is left, for -fault=slow")
 	o.Float64Var(&s.Failing, "failing", 0, "share of all other attempts that fail at random")
 	if err := o.parse(); err != nil {
 		return report.Report{}, err
 	}
-	if err := f.check(o); err != nil {
+	if err := cmp.Or(o.useIncident(f.incident), f.check(o)); err != nil {
 		return report.Report{}, err
 	}
 	s.Seed = o.seed
@@ -63,13 +66,17 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
-	if err := l.runOutages(*s, variants); err != nil {
+	if err := l.parallel(len(variants), func(i int) (err error) {
+		v := variants[i]
+		v.result, err = s.Run(v.client)
+		return err
+	}); err != nil {
 		return report.Report{}, err
 	}
 	return outageReport(f, variants), nil
 }
 
-const aboutBudgets = "The fleets differ in their budgets: none makes no retries; default is a HostBudget for each process; strict charges retries that succeed, too; shared is one HostBudget for all processes; aws and grpc are those of their SDKs; unlimited refuses nothing."
+const aboutBudgets = "The fleets differ in their budgets: none makes no retries; default is a HostBudget for each process; strict charges retries that succeed, too; shared is one HostBudget for all processes; aws, aws2026 and grpc are those of their SDKs; proxy is one for all processes, as in Envoy and the Gateway API; unlimited refuses nothing."
 
 func (f *outageFlags) check(o *options) error {
 	s := f.scenario
@@ -94,6 +101,7 @@ func (f *outageFlags) check(o *options) error {
 		o.durations("timeout", "deadline", "latency", "queue", "retry-after"),
 		within("rate", s.Rate, 0.001, 10_000_000),
 		within("capacity", s.Capacity, 0.001, 100_000_000),
+		within("left", s.Left, 0.001, 1),
 		within("failing", s.Failing, 0, 1),
 		within("refusal", s.Refusal, 0, 1000),
 		within("attempts", max(f.attempts, 0), 0, 1000),
@@ -105,6 +113,9 @@ func (f *outageFlags) hostBudget() *httpretry.HostBudget {
 	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst}
 }
 
+// ownWaits are the waits of a policy without a Backoff.
+const ownWaits = "default"
+
 // A variant is one fleet, and its result.
 type variant struct {
 	name   string
@@ -113,7 +124,8 @@ type variant struct {
 	result *outage.Result
 }
 
-const maxProcesses = 5_000_000
+// maxProcesses is the most processes, of which each has a RetryTransport.
+const maxProcesses = 20_000
 
 // variants returns a fleet for each combination of the lists. Its name lists
 // the settings that differ.
@@ -123,13 +135,13 @@ func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
 		return nil, err
 	}
 	cooldowns, err1 := split("cooldowns", f.cooldowns)
-	strategies, err2 := split("strategies", f.strategies)
+	waits, err2 := split("strategies", f.strategies)
 	kinds, err3 := split("budgets", f.budgets)
 	if err := cmp.Or(err1, err2, err3); err != nil {
 		return nil, err
 	}
 	var all []*variant
-	for _, c := range combinations(cooldowns, strategies, kinds) {
+	for _, c := range combinations(cooldowns, waits, kinds) {
 		for _, n := range counts {
 			v, err := f.variant(c[0], c[1], c[2], n, seed)
 			if err != nil {
@@ -157,17 +169,17 @@ func combinations(lists ...[]string) [][]string {
 
 func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, seed uint64) (*variant, error) {
 	v := &variant{kind: kind, client: outage.Client{Processes: processes, Deadline: f.deadline}}
-	p := &v.client.Policy
-	p.MaxAttempts, p.AttemptTimeout = f.attempts, f.timeout
-	random := rand.New(rand.NewPCG(seed, 20)).Float64
-	s, err := spec.Parse(strategy, random, nil)
-	if err != nil {
-		return nil, fmt.Errorf("-strategies: %w", err)
+	p := httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout}
+	if strategy != ownWaits {
+		s, err := spec.Parse(strategy, strategies.Seeded(seed), nil)
+		if err != nil {
+			return nil, fmt.Errorf("-strategies: %w, or %s", err, ownWaits)
+		}
+		if err := checkEndless(f.attempts, s); err != nil {
+			return nil, err
+		}
+		p.Backoff, strategy = s.Strategy, s.Name
 	}
-	if err := checkEndless(f.attempts, s); err != nil {
-		return nil, err
-	}
-	p.Backoff = s.Strategy
 	c, ok := map[string]httpretry.Cooldown{
 		"send": httpretry.CooldownSend, "wait": httpretry.CooldownWait, "fail": httpretry.CooldownFail,
 	}[cooldown]
@@ -179,16 +191,16 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	if kind == "none" {
 		p.MaxAttempts, budget = 1, "unlimited"
 	}
-	if v.client.Budget, err = budgets.Of(budget, processes, f.hostBudget()); err != nil {
+	newBudget, err := budgets.Of(budget, f.hostBudget())
+	if err != nil {
 		return nil, fmt.Errorf("-budgets: %w or none", err)
 	}
-	// Above this, advancing the clock takes much of the time, and ten
-	// milliseconds are little of a step of the budget's window, which is a
-	// second.
-	if processes > 100_000 {
-		v.client.Lag = 10 * time.Millisecond
+	v.client.Endless = p.MaxAttempts < 0
+	v.client.Policy = func(int) httpretry.Policy {
+		p.Budget = newBudget()
+		return p
 	}
-	v.name = f.name(cooldown, s.Name, kind, processes)
+	v.name = f.name(cooldown, strategy, kind, processes)
 	return v, nil
 }
 
@@ -210,26 +222,17 @@ func (f *outageFlags) name(cooldown, strategy, kind string, processes int) strin
 	return strings.Join(parts, ", ")
 }
 
-// runOutages simulates the variants, as many at once as there are processors.
-// Large fleets run one after another, to use less memory.
-func (l lab) runOutages(s outage.Scenario, variants []*variant) error {
-	bar := newProgress(l.stderr, len(variants))
-	defer bar.finish()
-	parallel := runtime.GOMAXPROCS(0)
-	if slices.ContainsFunc(variants, func(v *variant) bool { return v.client.Processes > 200_000 }) {
-		parallel = 1
-	}
-	slots := make(chan struct{}, parallel)
-	errs := make([]error, len(variants))
+// parallel calls run for the numbers below n in bubbles of their own, as many at
+// once as there are processors.
+func (l lab) parallel(n int, run func(i int) error) error {
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	errs := make([]error, n)
 	var wg sync.WaitGroup
-	for i, v := range variants {
+	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			l.clock(func() {
-				v.result, errs[i] = s.Run(v.client, func(share float64) { bar.set(i, min(share, 1)) })
-			})
-			v.client.Budget = nil // it may be large
+			l.clock(func() { errs[i] = run(i) })
 		})
 	}
 	wg.Wait()
@@ -265,9 +268,12 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 		Title: "A fleet and a server that fails for a while",
 		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. %s for a request, %s. The server goes on with requests whose clients have given up.",
 			report.Number.Show(s.Rate), report.Number.Show(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
-		Tables: []report.Table{table},
-		Charts: outageCharts(s, variants),
-		Notes:  outageNotes(s, variants),
+		Tables:  []report.Table{table},
+		Figures: outageCharts(s, variants),
+		Notes:   outageNotes(s, variants),
+	}
+	if f.incident != "" {
+		r.About = incidents()[f.incident].about + " " + r.About
 	}
 	if f.attempts < 0 && f.deadline == 0 {
 		r.About += fmt.Sprintf(" A request that has not ended after %v counts as failed.", s.Length)
@@ -281,6 +287,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 func faults() map[string]string {
 	return map[string]string{
 		"errors":   "answers 503",
+		"slow":     "has a part of its capacity",
 		"stall":    "does not answer, and then works off its queue",
 		"throttle": "answers 429",
 		"refuse":   "refuses connections",
@@ -307,26 +314,6 @@ func outageNotes(s outage.Scenario, variants []*variant) []string {
 	if len(stuck) > 0 && best != nil {
 		notes = append(notes, fmt.Sprintf("Of the fleets with retries, %s is the first to get back, after %s.", best.name, report.Duration(bestBack)))
 	}
-	return append(notes, growthNotes(variants)...)
-}
-
-// growthNotes says for which budgets more processes take longer. Variants of
-// the same kind follow one another, in the order of their processes.
-func growthNotes(variants []*variant) []string {
-	var notes []string
-	for i, v := range variants {
-		// All processes have the same shared budget, and unlimited ones are
-		// equal.
-		if i == 0 || v.kind == "shared" || v.kind == "unlimited" || v.kind == "none" || v.kind != variants[i-1].kind || v.client.Processes < 2*variants[i-1].client.Processes {
-			continue
-		}
-		before, ok := variants[i-1].result.Recovered()
-		after, recovers := v.result.Recovered()
-		if ok && (!recovers || after > before*3/2+2*time.Second) {
-			notes = append(notes, fmt.Sprintf("%s takes longer to get back than %s: each process has a budget of its own. Use a smaller Burst, or share the budget.",
-				v.name, variants[i-1].name))
-		}
-	}
 	return notes
 }
 
@@ -339,16 +326,16 @@ func quantile(r *outage.Result, p float64) time.Duration {
 }
 
 // outageCharts shows attempts and successes per second.
-func outageCharts(s outage.Scenario, variants []*variant) []chart.Chart {
+func outageCharts(s outage.Scenario, variants []*variant) []chart.Figure {
 	band := []chart.Band{{Name: "outage", From: s.From.Seconds(), To: s.To.Seconds()}}
 	time := chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()}
-	attempts := chart.Chart{Title: "Attempts that reach the server", X: time, Y: chart.Axis{Label: "attempts per second"}, Bands: band}
-	successes := chart.Chart{Title: "Requests that succeed", X: time, Y: chart.Axis{Label: "successes per second, by their end"}, Bands: band}
+	attempts := &chart.Chart{Title: "Attempts that reach the server", X: time, Y: chart.Axis{Label: "attempts per second"}, Bands: band}
+	successes := &chart.Chart{Title: "Requests that succeed", X: time, Y: chart.Axis{Label: "successes per second, by their end"}, Bands: band}
 	for _, v := range variants {
 		attempts.Series = append(attempts.Series, perSecond(v.name, v.result.Attempts, s.Length))
 		successes.Series = append(successes.Series, perSecond(v.name, v.result.Successes, s.Length))
 	}
-	return []chart.Chart{attempts, successes}
+	return []chart.Figure{attempts, successes}
 }
 
 // perSecond returns at most 300 points, each the mean of some seconds.

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
@@ -48,12 +46,10 @@ func plot(l lab, o *options) (report.Report, error) {
 		return report.Report{}, fmt.Errorf("-failures %d -retries %d: want at most %d retries of all %d strategies together",
 			*failures, *retries, maxWaits, len(all))
 	}
-	bar := newProgress(l.stderr, len(all))
-	defer bar.finish()
-	return plotReport(all, *failures, *retries, bar), nil
+	return plotReport(all, *failures, *retries), nil
 }
 
-func plotReport(all []spec.Named, failures, retries int, bar *progress) report.Report {
+func plotReport(all []spec.Named, failures, retries int) report.Report {
 	peaks := report.Table{
 		Title: "Peaks",
 		Note:  "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
@@ -82,45 +78,14 @@ func plotReport(all []spec.Named, failures, retries int, bar *progress) report.R
 		}
 		largest := sample.Peaks(10*time.Millisecond, 100*time.Millisecond)
 		peaks.Rows = append(peaks.Rows, []any{s.Name, largest[0], largest[1], total})
-		bar.set(i, 1)
 	}
 	return report.Report{
 		Title: "How strategies spread retries",
 		About: fmt.Sprintf("%d clients fail at the same moment and retry %d times. Their attempts take no time and fail.",
 			failures, retries),
-		Tables: []report.Table{peaks, waits},
-		Charts: append([]chart.Chart{arrivalChart(all, samples)}, waitCharts(all, samples)...),
-		Notes:  plotNotes(all, samples, peaks),
+		Tables:  []report.Table{peaks, waits},
+		Figures: []chart.Figure{arrivalChart(all, samples)},
 	}
-}
-
-// plotNotes says what the samples and the table of their peaks show.
-func plotNotes(all []spec.Named, samples []*spread.Sample, peaks report.Table) []string {
-	notes := []string{"The lower the peak, the fewer requests a recovering server gets at once."}
-	note := func(names []string, text string) {
-		if len(names) > 0 {
-			notes = append(notes, strings.Join(names, ", ")+": "+text)
-		}
-	}
-	peak := func(i int) float64 { return peaks.Rows[i][1].(float64) }
-	total := func(i int) time.Duration { return peaks.Rows[i][3].(time.Duration) }
-	var same, steady, longer []string
-	v2 := slices.IndexFunc(all, func(s spec.Named) bool { return s.Name == "DecorrelatedV2" })
-	for i, s := range all {
-		if peak(i) > 0.95 {
-			same = append(same, s.Name)
-		}
-		if samples[i].Steady(arrivalEnd(samples)) {
-			steady = append(steady, s.Name)
-		}
-		if v2 >= 0 && peak(i) < peak(v2) && total(i) > total(v2)*3/2 {
-			longer = append(longer, s.Name)
-		}
-	}
-	note(same, "all clients come back at the same moments.")
-	note(steady, "the retries follow one another without gaps and without a second wave.")
-	note(longer, "the peak is lower than that of DecorrelatedV2, and the waits are longer.")
-	return notes
 }
 
 // arrivalEnd returns the time of the first retries.
@@ -134,10 +99,10 @@ func arrivalEnd(samples []*spread.Sample) time.Duration {
 
 // arrivalChart shows when the clients of each strategy come back, in the time
 // of the first retries.
-func arrivalChart(all []spec.Named, samples []*spread.Sample) chart.Chart {
+func arrivalChart(all []spec.Named, samples []*spread.Sample) *chart.Chart {
 	end := arrivalEnd(samples)
 	width := roundUp(max(end/300, 1))
-	c := chart.Chart{
+	c := &chart.Chart{
 		Title: "Arrivals of all retries after a failure of all clients at once",
 		X:     chart.Axis{Label: "time since the failure (s)", Max: end.Seconds()},
 		Y:     chart.Axis{Label: fmt.Sprintf("%% of the clients in each %s (log)", report.Duration(width)), Log: true},
@@ -166,29 +131,4 @@ func roundUp(d time.Duration) time.Duration {
 			}
 		}
 	}
-}
-
-// waitCharts shows the density of each retry's wait.
-func waitCharts(all []spec.Named, samples []*spread.Sample) []chart.Chart {
-	var charts []chart.Chart
-	for i, s := range samples {
-		last := len(s.Waits) - 1
-		to := s.Quantile(last, 0.999)
-		// A wait of 0 has no place on the axis.
-		from := max(min(max(s.Quantile(0, 0.01), time.Millisecond), to)/2, 1)
-		c := chart.Chart{
-			Title: "Waits before each retry: " + all[i].Name,
-			X:     chart.Axis{Label: "wait (s, log)", Log: true},
-			Y:     chart.Axis{Label: "% of the waits in each eighth of a doubling"},
-		}
-		for k := range min(last+1, 8) {
-			x, y := s.Waiting(k, from, max(2*to, from))
-			for j := range y {
-				y[j] *= 100
-			}
-			c.Series = append(c.Series, chart.Series{Name: fmt.Sprintf("retry %d", k+1), X: x, Y: y})
-		}
-		charts = append(charts, c)
-	}
-	return charts
 }

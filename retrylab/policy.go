@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
-	"github.com/seed421102f4/httpretry/retrylab/internal/giveup"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // samples is the number of requests whose waits are drawn.
@@ -34,34 +35,30 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	if err := checkEndless(f.attempts, backoff); err != nil {
 		return report.Report{}, err
 	}
-	failures, charts, err := l.underFailures(f, o.seed)
+	failures, figures, err := l.underFailures(f, o.seed)
 	if err != nil {
 		return report.Report{}, err
 	}
-	drawn, ends := f.draw(backoff)
+	drawn := f.drawWaits(backoff)
+	ends, err := l.ends(&f, o.seed)
+	if err != nil {
+		return report.Report{}, err
+	}
 	r := report.Report{
 		Title: "What a policy does",
 		About: fmt.Sprintf("%s with waits of %s and %s, in %d processes that send %s requests a second to a server that can answer %s.",
 			attemptsText(f.attempts), backoff.Name, f.budgetText(), f.processes, report.Number.Show(f.rate), report.Number.Show(f.capacity)),
-		Tables: append([]report.Table{failures, ends.table()}, f.budgetTables()...),
-		Charts: charts,
-		Notes:  append(f.warnings(drawn, ends), f.overload(failures)...),
+		Tables:  append([]report.Table{failures, ends.table()}, f.budgetTables()...),
+		Figures: figures,
+		Notes:   append(f.warnings(drawn, ends), f.overload(failures)...),
 	}
 	if f.attempts != 1 {
 		r.Tables = append(r.Tables, waitTable(drawn))
-	}
-	if len(f.notSimulated) > 0 {
-		r.Notes = append(r.Notes, "Fields of the file that are not simulated: "+strings.Join(f.notSimulated, ", ")+".")
 	}
 	if len(r.Notes) == 0 {
 		r.Notes = []string{"No warnings."}
 	}
 	return r, nil
-}
-
-// draw returns the waits of requests, and how they end that never succeed.
-func (f *policyFlags) draw(backoff spec.Named) (*spread.Sample, ends) {
-	return f.drawWaits(backoff), f.ends(backoff)
 }
 
 func (f *policyFlags) drawWaits(backoff spec.Named) *spread.Sample {
@@ -113,7 +110,7 @@ func (f *policyFlags) budgetText() string {
 func (f *policyFlags) endless() bool { return f.attempts < 0 && f.maxElapsed == 0 && f.deadline == 0 }
 
 // underFailures simulates the fleet while a share of the attempts fails.
-func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Chart, error) {
+func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Figure, error) {
 	t := report.Table{
 		Title: "If a share of the attempts fails at random",
 		Note:  "Without budget is the success if no budget refuses a retry; load, the attempts per request; retries/s, those of all processes on average; peak/s, the most attempts in a second. The server is never too slow here.",
@@ -123,35 +120,39 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Ch
 			{Name: "peak/s", Kind: report.Count},
 		},
 	}
-	success := chart.Chart{
+	success := &chart.Chart{
 		Title: "Success and load by the share of attempts that fail",
 		X:     chart.Axis{Label: "attempts that fail (%)"}, Y: chart.Axis{Label: "% of the requests"},
 		Series: []chart.Series{{Name: "success", Points: true}, {Name: "success without a budget", Points: true}, {Name: "retries", Points: true}},
 	}
 	s := outage.Scenario{Rate: f.rate, Capacity: 1e9, Fault: "errors", Latency: f.latency, Seed: seed}
-	// Long enough for a window, and for about 50,000 requests.
-	s.Length = min(max(time.Duration(50_000/f.rate)*time.Second, 30*time.Second), 10*time.Minute)
+	// Long enough for a window, and for about 20,000 requests.
+	s.Length = min(max(time.Duration(20_000/f.rate)*time.Second, 30*time.Second), 10*time.Minute)
 	s.From, s.To = s.Length, s.Length
 	if f.endless() {
 		t.Note += fmt.Sprintf(" A request that has not ended after %v counts as failed.", s.Length)
 	}
 	shares := []float64{0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1}
-	bar := newProgress(l.stderr, 2*len(shares))
-	defer bar.finish()
 	unlimited := f
 	unlimited.budget = "unlimited"
-	for i, p := range shares {
-		s.Failing = p
-		r, err := l.fleet(s, f, func(share float64) { bar.set(2*i, min(share, 1)) })
+	results := make([]*outage.Result, 2*len(shares))
+	if err := l.parallel(len(results), func(i int) error {
+		s, f := s, f
+		s.Failing = shares[i/2]
+		if i%2 == 1 {
+			f = unlimited
+		}
+		client, err := f.client(s.Seed)
 		if err != nil {
-			return t, nil, err
+			return err
 		}
-		all := r
-		if f.budget != unlimited.budget {
-			if all, err = l.fleet(s, unlimited, func(share float64) { bar.set(2*i+1, min(share, 1)) }); err != nil {
-				return t, nil, err
-			}
-		}
+		results[i], err = s.Run(client)
+		return err
+	}); err != nil {
+		return t, nil, err
+	}
+	for i, p := range shares {
+		r, all := results[2*i], results[2*i+1]
 		got, without, load := r.Success(), all.Success(), r.MeanAttempts()
 		t.Rows = append(t.Rows, []any{p, got, without, load, (load - 1) * f.rate, r.Busiest()})
 		for j, y := range []float64{got, without, load - 1} {
@@ -159,60 +160,77 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Ch
 			c.X, c.Y = append(c.X, 100*p), append(c.Y, 100*y)
 		}
 	}
-	return t, []chart.Chart{success}, nil
-}
-
-// fleet simulates a fleet with the policy.
-func (l lab) fleet(s outage.Scenario, f policyFlags, progress func(float64)) (*outage.Result, error) {
-	client, err := f.client(s.Seed)
-	if err != nil {
-		return nil, err
-	}
-	var r *outage.Result
-	l.clock(func() { r, err = s.Run(client, progress) })
-	return r, err
+	return t, []chart.Figure{success}, nil
 }
 
 // client returns a fleet with the policy.
 func (f *policyFlags) client(seed uint64) (outage.Client, error) {
-	c := outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: httpretry.Policy{
-		MaxAttempts: f.attempts, MaxElapsed: f.maxElapsed, AttemptTimeout: f.timeout,
-	}}
-	backoff, err := f.strategy(rand.New(rand.NewPCG(seed, 41)).Float64)
+	policy, err := f.policies(f.policy, f.budget, seed, true)
+	return outage.Client{Processes: f.processes, Deadline: f.deadline, Endless: f.endless(), Policy: policy}, err
+}
+
+// policies returns the policy of each process: p with the values of the flags,
+// except its Backoff if it is not seeded.
+func (f *policyFlags) policies(
+	p httpretry.Policy, budget string, seed uint64, seeded bool,
+) (func(int) httpretry.Policy, error) {
+	p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed = f.attempts, f.timeout, f.maxElapsed
+	if seeded {
+		backoff, err := f.strategy(strategies.Seeded(seed))
+		if err != nil {
+			return nil, err
+		}
+		p.Backoff = backoff.Strategy
+	}
+	newBudget, err := budgets.Of(budget, f.hostBudget())
 	if err != nil {
-		return c, err
+		return nil, fmt.Errorf("-budget: %w", err)
 	}
-	c.Policy.Backoff = backoff.Strategy
-	if c.Budget, err = budgets.Of(f.budget, f.processes, f.hostBudget()); err != nil {
-		return c, fmt.Errorf("-budget: %w", err)
-	}
-	return c, nil
+	return func(int) httpretry.Policy {
+		p := p
+		p.Budget = newBudget()
+		return p
+	}, nil
 }
 
 // ends are how requests end that never succeed, with attempts that fail after
-// the usual latency, and with attempts that get no answer.
+// the usual latency, and with attempts that get no answer. Nil means never.
 type ends struct {
-	fast, slow giveup.Result
-	noTimeout  bool // nothing ends an attempt without an answer
-	endless    bool // nothing ends a request; then fast and slow are not known
+	fast, slow *outage.Result
 }
 
-func (f *policyFlags) ends(backoff spec.Named) ends {
-	p := giveup.Policy{Backoff: backoff.Strategy, Attempts: f.attempts, MaxElapsed: f.maxElapsed, Deadline: f.deadline}
-	e := ends{noTimeout: f.timeout == 0 && f.deadline == 0, endless: f.endless()}
-	if e.endless {
-		return e
+// ends runs requests that never succeed, with a budget that refuses nothing.
+func (l lab) ends(f *policyFlags, seed uint64) (e ends, err error) {
+	if f.endless() {
+		return e, nil
 	}
-	e.fast = p.Run(samples, f.latency)
-	if !e.noTimeout {
-		timeout := f.timeout
-		if timeout == 0 {
-			timeout = f.deadline
+	client, err := f.client(seed)
+	if err != nil {
+		return e, err
+	}
+	policy := client.Policy
+	client.Policy = func(process int) httpretry.Policy {
+		p := policy(process)
+		p.Budget = httpretry.Unlimited{}
+		return p
+	}
+	run := func(capacity, failing float64) (r *outage.Result) {
+		s := outage.Scenario{
+			Rate: failures, Length: time.Second, Capacity: capacity, Latency: f.latency,
+			Fault: "errors", From: time.Second, To: time.Second, Failing: failing, Seed: seed,
 		}
-		e.slow = p.Run(samples, timeout)
+		l.clock(func() { r, err = s.Run(client) })
+		return r
 	}
-	return e
+	e.fast = run(1e9, 1)
+	if f.timeout > 0 || f.deadline > 0 {
+		e.slow = run(1e-9, 0) // an answer takes 31 years
+	}
+	return e, err
 }
+
+// failures is how many requests fail in ends.
+const failures = 500
 
 func (e ends) table() report.Table {
 	t := report.Table{
@@ -223,25 +241,17 @@ func (e ends) table() report.Table {
 			{Name: "worst", Kind: report.Seconds}, {Name: "made", Kind: report.Number},
 		},
 	}
-	row := func(name string, r giveup.Result) {
-		t.Rows = append(t.Rows, []any{name, r.Quantile(0.5), r.Quantile(0.99), r.Quantile(1), r.Attempts})
+	for name, r := range map[string]*outage.Result{"fail after the latency": e.fast, "get no answer": e.slow} {
+		row := []any{name, report.Never, report.Never, report.Never, math.NaN()}
+		if r != nil {
+			for i, p := range []float64{0.5, 0.99, 1} {
+				row[i+1], _ = r.ToFailure.Quantile(p)
+			}
+			row[4] = r.MeanAttempts()
+		}
+		t.Rows = append(t.Rows, row)
 	}
-	never := func(name string, made float64) {
-		t.Rows = append(t.Rows, []any{name, report.Never, report.Never, report.Never, made})
-	}
-	if e.endless {
-		never("fail after the latency", math.NaN())
-	} else {
-		row("fail after the latency", e.fast)
-	}
-	switch {
-	case e.noTimeout:
-		never("get no answer", 1)
-	case e.endless:
-		never("get no answer", math.NaN())
-	default:
-		row("get no answer", e.slow)
-	}
+	slices.SortFunc(t.Rows, func(a, b []any) int { return strings.Compare(a[0].(string), b[0].(string)) })
 	return t
 }
 

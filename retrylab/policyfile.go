@@ -31,8 +31,7 @@ type policyFlags struct {
 	processes         int
 	rate, capacity    float64
 
-	policy       httpretry.Policy // of the file
-	notSimulated []string         // fields of the file
+	policy httpretry.Policy // of the file
 }
 
 // These are the defaults of the library, which TestDefaults compares.
@@ -123,7 +122,6 @@ func (f *policyFlags) read() error {
 		keys := slices.Sorted(maps.Keys(file.Policies()))
 		return fmt.Errorf("-policy %q: want one of %q", f.key, keys)
 	}
-	f.notSimulated = notSimulated(file.Fields(f.key))
 	return f.use(p)
 }
 
@@ -147,19 +145,6 @@ func (f *policyFlags) use(p httpretry.Policy) error {
 		f.ratio, f.burst, f.window, f.strict = b.Ratio, b.Burst, b.Window, b.Strict
 	}
 	return nil
-}
-
-// notSimulated returns the names of the fields that a policy sets and that the
-// simulation does not use.
-func notSimulated(fields []policyfile.Field) []string {
-	used := []string{"maxAttempts", "backoff", "attemptTimeout", "maxElapsed", "budget"}
-	var names []string
-	for _, field := range fields {
-		if field.From != "" && !slices.Contains(used, field.Name) {
-			names = append(names, field.Name)
-		}
-	}
-	return names
 }
 
 // readPolicies reads a file of package policyfile. Each line of an error begins

@@ -21,7 +21,7 @@ func TestProgram(t *testing.T) {
 		stdout, stderr string
 		status         int
 	}{
-		{[]string{"outage", "-length=40s", "-json=-"}, `"name": "unlimited"`, "", 0},
+		{[]string{"outage", "-budgets=unlimited,none", "-length=40s", "-json=-"}, `"fleet": "unlimited"`, "", 0},
 		{[]string{"layers", "-users=10", "-test.v"}, "", "retrylab layers: -test.v: want one of ", 2},
 		{[]string{"-h"}, "retrylab outage", "", 0},
 	} {

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
@@ -46,8 +43,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 	f.scenario.Latency, f.scenario.Deadline = f.latency, f.deadline
 	r := f.report()
 	rows := combinations(kinds, downs, []string{noRetries, thePolicy, otherLibrary})
-	bar := newProgress(l.stderr, len(rows))
-	defer bar.finish()
+	var c *chart.Chart
 	for i, row := range rows {
 		s := f.scenario
 		s.Kind, s.Seed = row[0], o.seed
@@ -55,7 +51,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 		if s.Down, err = parseDown(row[1]); err != nil {
 			return r, err
 		}
-		results, err := l.restart(f, s, row[2], func(share float64) { bar.set(i, share) })
+		results, err := l.restart(f, s, row[2])
 		if err != nil {
 			return r, err
 		}
@@ -63,9 +59,10 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 			r.Tables = append(r.Tables, restartTable(s.Kind, i == 0))
 		}
 		if row[2] == noRetries {
-			r.Charts = append(r.Charts, restartChart(s, row[1]))
+			c = restartChart(s, row[1])
+			r.Figures = append(r.Figures, c)
 		}
-		table, c := &r.Tables[len(r.Tables)-1], &r.Charts[len(r.Charts)-1]
+		table := &r.Tables[len(r.Tables)-1]
 		table.Rows = append(table.Rows, append([]any{row[1], row[2]}, restartFigures(s, results)...))
 		c.Series = append(c.Series, meanAttempts(s, row[2], results))
 	}
@@ -103,9 +100,6 @@ func (f *restartFlags) add(o *options) {
 	o.IntVar(&f.runs, "runs", 10, "runs of each row")
 }
 
-// maxTransports is the most processes of which each has a RetryTransport.
-const maxTransports = 20_000
-
 func (f *restartFlags) checkRestart(o *options, kinds []string) error {
 	s := f.scenario
 	for _, kind := range kinds {
@@ -124,7 +118,7 @@ func (f *restartFlags) checkRestart(o *options, kinds []string) error {
 	}
 	return cmp.Or(
 		o.durations("up", "after", "cold"), within("load", s.Load, 0, 10), within("runs", f.runs, 1, 10_000),
-		within("processes", f.processes, 1, maxTransports),
+		within("processes", f.processes, 1, maxProcesses),
 		within("replicas", s.Replicas, 1, 10_000), within("restarting", s.Restarting, 1, s.Replicas),
 	)
 }
@@ -160,67 +154,39 @@ func restartTable(kind string, first bool) report.Table {
 	return t
 }
 
-// restart runs a restart several times, as many runs at once as there are
-// processors.
-func (l lab) restart(f restartFlags, s restart.Scenario, client string, progress func(float64)) ([]*outage.Result, error) {
+// restart runs a restart several times.
+func (l lab) restart(f restartFlags, s restart.Scenario, client string) ([]*outage.Result, error) {
 	results := make([]*outage.Result, f.runs)
-	errs := make([]error, f.runs)
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for i := range f.runs {
-		slots <- struct{}{}
-		progress(float64(i) / float64(f.runs))
-		wg.Go(func() {
-			defer func() { <-slots }()
-			s := s
-			s.Seed += uint64(i)
-			policies, err := f.policies(client, s.Seed)
-			if err != nil {
-				errs[i] = err
-				return
-			}
-			l.clock(func() { results[i], errs[i] = s.Run(policies) })
-		})
-	}
-	wg.Wait()
-	return results, cmp.Or(errs...)
-}
-
-// policies returns the policy of each process for one run, and the host by
-// which the process knows the server.
-func (f *restartFlags) policies(client string, seed uint64) (func(int) (httpretry.Policy, string), error) {
-	p := f.policy
-	p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed = f.attempts, f.timeout, f.maxElapsed
-	kind := f.budget
-	switch {
-	case client == noRetries:
-		p.MaxAttempts = 1
-	case client == otherLibrary:
-		p = httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout, Backoff: strategies.Exponential{Base: time.Second}}
-		kind = "unlimited"
-	case f.seeded:
-		backoff, err := f.strategy(strategies.Seeded(seed))
+	err := l.parallel(f.runs, func(i int) error {
+		s := s
+		s.Seed += uint64(i)
+		policies, err := f.clientPolicies(client, s.Seed)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		p.Backoff = backoff.Strategy
-	}
-	budget, err := budgets.Of(kind, f.processes, f.hostBudget())
-	if err != nil {
-		return nil, fmt.Errorf("-budget: %w", err)
-	}
-	return func(process int) (httpretry.Policy, string) {
-		p := p
-		origin := ""
-		p.Budget, origin = budget(process)
-		// Processes that share a HostBudget are different hosts of it.
-		return p, "host" + origin + ".test"
-	}, nil
+		results[i], err = s.Run(policies)
+		return err
+	})
+	return results, err
 }
 
-func restartChart(s restart.Scenario, down string) chart.Chart {
+// clientPolicies returns the policy of each process for one run.
+func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) httpretry.Policy, error) {
+	once := *f
+	switch client {
+	case noRetries:
+		once.attempts = 1
+	case otherLibrary:
+		once.maxElapsed = 0
+		p := httpretry.Policy{Backoff: strategies.Exponential{Base: time.Second}}
+		return once.policies(p, "unlimited", seed, false)
+	}
+	return once.policies(f.policy, f.budget, seed, f.seeded)
+}
+
+func restartChart(s restart.Scenario, down string) *chart.Chart {
 	end := s.Up + s.Down
-	return chart.Chart{
+	return &chart.Chart{
 		Title: fmt.Sprintf("Attempts: %s for %s", s.Kind, down),
 		X:     chart.Axis{Label: "time (s)", Min: 0, Max: (end + s.After).Seconds()},
 		Y:     chart.Axis{Label: "attempts per second"},

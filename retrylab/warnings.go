@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
 )
@@ -83,10 +85,18 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 // warnAboutRequests warns about mistakes that do not depend on the fleet.
 func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread.Sample, e ends) {
 	f.warnAboutWaits(warn, drawn)
-	if held := e.fast.Attempts; held < float64(f.attempts)-0.5 {
+	if held := made(e.fast); held < float64(f.attempts)-0.5 {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
 	}
 	f.warnAboutEnds(warn, e)
+}
+
+// made returns how many attempts requests made on average.
+func made(r *outage.Result) float64 {
+	if r == nil {
+		return math.Inf(1)
+	}
+	return r.MeanAttempts()
 }
 
 func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {
@@ -104,10 +114,10 @@ func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
 	switch {
 	case f.timeout > 0 && f.timeout <= f.latency:
 		warn("AttemptTimeout is %v and the latency is %v: each attempt times out.", f.timeout, f.latency)
-	case e.noTimeout:
+	case f.timeout == 0 && f.deadline == 0:
 		warn("an attempt without an answer never ends: set AttemptTimeout, or a deadline.")
-	case f.timeout > 0 && e.slow.Attempts < float64(f.attempts)-0.5:
-		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts time out.", f.attempts, e.slow.Attempts)
+	case f.timeout > 0 && made(e.slow) < float64(f.attempts)-0.5:
+		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts time out.", f.attempts, made(e.slow))
 	case f.timeout == 0:
 		warn("without an AttemptTimeout, one attempt without an answer takes all the time until the deadline.")
 	}
@@ -213,8 +223,8 @@ func (f *policyFlags) overload(failures report.Table) []string {
 // warnAboutTokens warns about budgets of other clients, which are full when an
 // outage begins.
 func (f *policyFlags) warnAboutTokens(warn func(string, ...any), spare float64) {
-	// 500 tokens for 5 each, and 10 tokens of which more than 5 must be left.
-	each := map[string]int{"aws": 100, "grpc": 4}[f.budget]
+	// 500 tokens for 5 or 14 each, and 10 tokens of which more than 5 must be left.
+	each := map[string]int{"aws": 100, "aws2026": 35, "grpc": 4}[f.budget]
 	if retries := each * f.processes; float64(retries) > spare {
 		warn("%d budgets of %d retries each allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets.",
 			f.processes, each, report.Number.Show(float64(retries)), report.Number.Show(spare))

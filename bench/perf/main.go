@@ -82,7 +82,7 @@ type entry struct {
 
 // entries returns all tables, in the order of the README.
 func entries() []entry {
-	all := []entry{{stallingTitle, runStalling}}
+	all := []entry{{stallingTitle, runStalling}, {readAheadTitle, runReadAhead}}
 	for _, r := range waitingRows() {
 		all = append(all, entry{r.title, r.run})
 	}

@@ -46,6 +46,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, s.counter(path).Load())
 		return
 	}
+	if framing, ok := strings.CutPrefix(path, pagePath); ok {
+		servePage(w, framing)
+		return
+	}
 	s.counter(path).Add(1)
 	if !s.isWhole(r) {
 		s.counter(path + wrongPath).Add(1)

@@ -3,6 +3,7 @@ package migration_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -199,6 +200,19 @@ func TestBodyTimeout(t *testing.T) {
 		return transport.RoundTrip
 	}}
 	synctest.Test(t, func(t *testing.T) { assert.Equal(t, "4 of 10 bytes", slowBody(limited)()) })
+}
+
+// slowBody returns how much of a body that takes ten seconds can be read.
+func slowBody(l library) func() string {
+	return func() string {
+		resp, err := l.sender(roundTripFunc(dripping), 0)(newRequest(context.Background(), "GET"))
+		if err != nil {
+			return "error"
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body) // the timeout is an error here
+		return fmt.Sprintf("%d of 10 bytes", len(body))
+	}
 }
 
 // TestFailsafeWaits checks the waits that failsafehttp makes by default, and

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -84,39 +83,4 @@ func TestHTTP3(t *testing.T) {
 		assert.Equal(t, tt.want, status(t, client, req))
 	}
 	assert.Equal(t, []string{"data", "data", "data"}, server.bodies())
-}
-
-// TestHTTP3Reset checks that a POST whose stream is reset after the server has
-// read it is not sent twice, with a body and without, and that a GET is.
-func TestHTTP3Reset(t *testing.T) {
-	got := make(chan string, 10)
-	url, ca := serveHTTP3(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
-		got <- r.Method + string(body)
-		panic(http.ErrAbortHandler)
-	}))
-	client, err := newHTTP3(ca, patient())
-	require.NoError(t, err)
-	defer client.CloseIdleConnections()
-	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}})
-	for _, tt := range []struct {
-		method string
-		body   io.Reader
-		want   []string
-	}{
-		{"POST", nil, []string{"POST"}},
-		{"POST", strings.NewReader("data"), []string{"POSTdata"}},
-		{"GET", nil, []string{"GET", "GET", "GET"}},
-	} {
-		req, err := http.NewRequestWithContext(ctx, tt.method, url, tt.body)
-		require.NoError(t, err)
-		_, err = client.Do(req)
-		assert.Error(t, err)
-		var sent []string
-		for range len(got) {
-			sent = append(sent, <-got)
-		}
-		assert.Equal(t, tt.want, sent, "%v", err)
-	}
 }

@@ -35,34 +35,22 @@ func TestHTTPMock(t *testing.T) {
 	})
 }
 
+// TestGock checks that gock.InterceptClient answers requests before they reach
+// the transport, so none is retried, and that gock works as Base.
 func TestGock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		defer gock.Off()
-		gock.New("https://api.example.com").Get("/items").Reply(503)
-		gock.New("https://api.example.com").Get("/items").Reply(200)
-		transport, err := httpretry.New(httpretry.Config{Base: gock.NewTransport()})
-		require.NoError(t, err)
-		client := &http.Client{Transport: transport}
-
-		resp, err := client.Get("https://api.example.com/items")
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.True(t, gock.IsDone())
-	})
-}
-
-// TestGockAbove checks that gock.InterceptClient answers requests before they
-// reach the transport, so none is retried.
-func TestGockAbove(t *testing.T) {
-	defer gock.Off()
-	gock.New("https://api.example.com").Get("/items").Reply(503)
-	client := &http.Client{Transport: new(httpretry.RetryTransport)}
-	gock.InterceptClient(client)
-	resp, err := client.Get("https://api.example.com/items")
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	assert.Equal(t, 503, resp.StatusCode)
+	for _, above := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			defer gock.Off()
+			gock.New("https://api.example.com").Reply(503)
+			gock.New("https://api.example.com").Reply(200)
+			client := newClient(t, httpretry.Config{Base: gock.NewTransport()})
+			if above {
+				gock.InterceptClient(client)
+			}
+			assert.Equal(t, above, status(t, client, request(t, "GET", "")) == 503)
+			assert.Equal(t, above, gock.IsPending())
+		})
+	}
 }
 
 // TestMockedDefaultTransport checks that a nil Base does not use a mock in

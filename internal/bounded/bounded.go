@@ -26,6 +26,17 @@ func Run(limit time.Duration, f func()) bool { return RunUntil(Signal{}, limit, 
 // none.
 type Signal [2]<-chan struct{}
 
+// IsSet reports whether s ends waits now.
+func (s Signal) IsSet() bool {
+	select {
+	case <-s[0]:
+	case <-s[1]:
+	default:
+		return false
+	}
+	return true
+}
+
 // RunUntil is Run, but does not wait for f any longer once stop ends the wait.
 func RunUntil(stop Signal, limit time.Duration, f func()) bool {
 	r := &run{f: f, done: make(chan bool, 2)}

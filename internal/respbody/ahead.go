@@ -1,12 +1,15 @@
 package respbody
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
@@ -19,7 +22,8 @@ type Ahead struct {
 	err    error  // that follows bytes, io.EOF included, or nil if the rest does
 	rest   io.ReadCloser
 
-	closed atomic.Bool // Close was called
+	filling <-chan struct{} // until it is closed, another goroutine has bytes and err; or nil
+	closed  atomic.Bool     // Close was called
 }
 
 // room has place for most bodies. A request allocates as many bytes otherwise, so
@@ -51,83 +55,149 @@ func (b *Ahead) release() {
 	}
 }
 
+var errPanicked = errors.New("httpretry: reading the response's body ahead panicked")
+
 // Fill reads ahead in the body of resp, at most limit bytes. A stream of events
 // is read up to the end of its first event, so that it starts without delay. If
 // Fill returns an error, it broke the body. A Read that returns nothing ends
 // Fill, because the body may never return more.
 func (b *Ahead) Fill(resp *http.Response, limit int64) error {
-	isStream := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
-	for n := 1; n > 0 && b.err == nil && int64(len(b.bytes)) < limit; {
-		if isStream && hasEvent(b.bytes) {
-			break
-		}
+	b.err = errPanicked
+	events := eventScanner{isNeeded: mediaType(resp) == "text/event-stream"}
+	n, err := 1, error(nil)
+	for n > 0 && err == nil && int64(len(b.bytes)) < limit && !events.found(b.bytes) {
 		if len(b.bytes) == cap(b.bytes) {
 			b.bytes = slices.Grow(b.bytes, 1)
 			b.release()
 		}
-		n, b.err = b.rest.Read(b.bytes[len(b.bytes):min(int64(cap(b.bytes)), limit)])
-		b.bytes = b.bytes[:len(b.bytes)+n]
+		free := b.bytes[len(b.bytes):min(int64(cap(b.bytes)), limit)]
+		n, err = b.rest.Read(free)
+		// A body that returns a number beyond free panics here. It must not get bytes
+		// that another one has left in the room.
+		b.bytes = b.bytes[:len(b.bytes)+len(free[:n:len(free)])]
 	}
+	b.err = err
+	return b.broken()
+}
+
+// FillUntil is Fill for a body whose Read may block. If Fill does not return
+// within wait, it goes on, and Read waits for it. If it does not return after
+// stop either, FillUntil closes the body and returns false.
+func (b *Ahead) FillUntil(stop bounded.Signal, wait time.Duration,
+	resp *http.Response, limit int64) (usable bool, err error) {
+	filled := make(chan struct{})
+	fill := func() {
+		defer close(filled)
+		_ = b.Fill(resp, limit) // broken returns it
+	}
+	switch {
+	case bounded.RunUntil(stop, wait, fill):
+		return true, b.broken()
+	case !stop.IsSet():
+		b.filling = filled
+		return true, nil
+	// Most bodies return an error after stop.
+	case bounded.Run(bounded.MaxTime, func() { <-filled }):
+		return true, b.broken()
+	}
+	_ = bounded.Close(bounded.MaxTime, b.rest) // nobody reads it
+	return false, nil
+}
+
+// eventScanner looks for the end of the first event of a stream.
+type eventScanner struct {
+	isNeeded bool
+	at       int // the first byte that was not looked at
+	line     int // the begin of its line
+	hasData  bool
+}
+
+// found reports whether b, the begin of the stream, has a whole event. That is a
+// block of lines which ends with an empty one and has data (HTML, section 9.2.6).
+// Servers send other blocks to keep a connection open.
+func (s *eventScanner) found(b []byte) bool {
+	for ; s.isNeeded && s.at < len(b); s.at++ {
+		switch c := b[s.at]; {
+		case c != '\n' && c != '\r':
+			continue
+		case c == '\n' && s.at > 0 && b[s.at-1] == '\r': // the second half of the end of a line
+		case s.at > s.line:
+			name, _, _ := bytes.Cut(bytes.TrimPrefix(b[s.line:s.at], []byte("\ufeff")), []byte(":"))
+			s.hasData = s.hasData || string(name) == "data"
+		case s.hasData:
+			return true
+		}
+		s.line = s.at + 1
+	}
+	return false
+}
+
+func mediaType(resp *http.Response) string {
+	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(mediaType))
+}
+
+// IsStream reports whether the body of resp may go on for hours, and is not one
+// of events as text.
+func IsStream(resp *http.Response) bool {
+	switch t := mediaType(resp); t {
+	case "application/vnd.amazon.eventstream", "application/x-ndjson", "multipart/x-mixed-replace":
+		return true
+	default:
+		return strings.HasPrefix(t, "application/grpc")
+	}
+}
+
+// isFilled reports whether no other goroutine has bytes and err.
+func (b *Ahead) isFilled() bool {
+	select {
+	case <-b.filling:
+		return true
+	default:
+		return b.filling == nil
+	}
+}
+
+// Bytes returns a copy of the bytes that were read ahead and that Read has not
+// returned.
+func (b *Ahead) Bytes() []byte {
+	if !b.isFilled() {
+		return nil
+	}
+	return slices.Clone(b.bytes)
+}
+
+// broken returns the error that broke the body, or nil.
+func (b *Ahead) broken() error {
 	if b.err == io.EOF {
 		return nil
 	}
 	return b.err
 }
 
-// FillUntil is Fill for a body whose Read may block, also after stop. Then it
-// closes the body, and returns false.
-func (b *Ahead) FillUntil(stop bounded.Signal, resp *http.Response, limit int64) (bool, error) {
-	var err error
-	filled := make(chan struct{})
-	fill := func() {
-		defer close(filled)
-		err = b.Fill(resp, limit)
-	}
-	// After stop, most bodies return an error.
-	if !bounded.RunUntil(stop, bounded.NoLimit, fill) &&
-		!bounded.Run(bounded.MaxTime, func() { <-filled }) {
-		_ = bounded.Close(bounded.MaxTime, b.rest) // nobody reads it
-		return false, nil
-	}
-	return true, err
-}
-
-// hasEvent reports whether b, the begin of a stream of events, has a whole event.
-// That is a block of lines which ends with an empty one and has data
-// (HTML, section 9.2.6). Servers send others to keep a connection open.
-func hasEvent(b []byte) bool {
-	hasData, start := false, 0
-	for i, c := range b {
-		switch {
-		case c != '\n' && c != '\r':
-			continue
-		case c == '\n' && i > 0 && b[i-1] == '\r': // the second half of the end of a line
-		case i > start:
-			hasData = hasData || strings.HasPrefix(string(b[start:i]), "data")
-		case hasData:
-			return true
-		}
-		start = i + 1
-	}
-	return false
-}
-
-// Bytes returns a copy of the bytes that were read ahead and that Read has not
-// returned.
-func (b *Ahead) Bytes() []byte { return slices.Clone(b.bytes) }
-
 // Break makes err the error that follows the bytes.
 func (b *Ahead) Break(err error) { b.err = err }
 
-// IsWhole reports whether body was read ahead to its end, so that it holds no
-// connection.
-func IsWhole(body io.ReadCloser) bool {
-	b, ok := body.(*Ahead)
-	return ok && b.err == io.EOF
+// IsWhole reports whether the body of resp, if any, was read ahead to its end, so
+// that it holds no connection.
+func IsWhole(resp *http.Response) bool { return IsAhead(resp) && resp.Body.(*Ahead).err == io.EOF }
+
+// IsAhead reports whether the body of resp, if any, is an Ahead for which no other
+// goroutine reads any more.
+func IsAhead(resp *http.Response) bool {
+	if resp == nil {
+		return false
+	}
+	b, ok := resp.Body.(*Ahead)
+	return ok && b.isFilled()
 }
 
 // Read implements io.Reader.
 func (b *Ahead) Read(p []byte) (n int, err error) {
+	if b.filling != nil {
+		<-b.filling
+		b.filling = nil
+	}
 	// Most bodies must not be read after they were closed. One that may be has no
 	// other error than its end.
 	if b.closed.Load() {

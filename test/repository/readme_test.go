@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -53,6 +54,40 @@ func TestReadmePrograms(t *testing.T) {
 				"README.md or recipes.md:\n%s", block[1])
 	}
 	assert.Equal(t, 1, programs)
+}
+
+// TestReadmeComparison checks that the README's comparison has the rows of the
+// results.
+func TestReadmeComparison(t *testing.T) {
+	rows := func(name string) (names []string, byCase map[string][]string) {
+		byCase = map[string][]string{}
+		for line := range strings.Lines(read(t, name)) {
+			cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | ")
+			switch {
+			case cells[0] == "case":
+				names = cells
+			case strings.HasPrefix(line, "| ") && len(cells) == len(names):
+				byCase[cells[0]] = cells
+			}
+		}
+		return names, byCase
+	}
+	names, ours := rows("../../README.md")
+	resultNames, results := rows("../../conformance/RESULTS.md")
+	compared := 0
+	for id, row := range ours {
+		result, ok := results[id]
+		if !ok {
+			continue
+		}
+		compared++
+		want := []string{id}
+		for _, name := range names[1:] {
+			want = append(want, result[slices.Index(resultNames, name)])
+		}
+		assert.Equal(t, want, row)
+	}
+	assert.Equal(t, 8, compared)
 }
 
 // withoutSpace returns code without its indentation, its empty lines and the
@@ -154,10 +189,14 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// filesBelow returns the files below a folder whose names end with suffix.
+// filesBelow returns the files below a folder whose names end with suffix, but
+// none of other projects.
 func filesBelow(t *testing.T, folder, suffix string) (files []string) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if e != nil && e.Name() == "node_modules" {
+			return fs.SkipDir
+		}
 		if err == nil && strings.HasSuffix(path, suffix) {
 			files = append(files, path)
 		}

@@ -1,8 +1,6 @@
 package peers
 
 import (
-	"log"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -10,7 +8,6 @@ import (
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
 	"github.com/gojek/heimdall/v7"
 	"github.com/gojek/heimdall/v7/httpclient"
-	"github.com/gojek/heimdall/v7/plugins"
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/seed421102f4/httpretry"
@@ -34,9 +31,6 @@ func httpretryTransport(o Options) http.RoundTripper {
 	if o.NoBudget {
 		cfg.Policy.Budget = httpretry.Unlimited{}
 	}
-	if o.Log != nil {
-		cfg.Observe = httpretry.LogEvents(slog.New(slog.NewTextHandler(o.Log, nil)))
-	}
 	transport, err := httpretry.New(cfg)
 	if err != nil {
 		panic(err) // the caller's Options are wrong
@@ -58,9 +52,6 @@ func retryablehttpTransport(o Options) http.RoundTripper {
 	}
 	// By default it logs each request to the standard error.
 	c.Logger = nil
-	if o.Log != nil {
-		c.Logger = log.New(o.Log, "", 0)
-	}
 	return c.StandardClient().Transport
 }
 
@@ -110,9 +101,5 @@ func newHeimdall(o Options) Client {
 		retrier := heimdall.NewRetrierFunc(func(int) time.Duration { return o.Wait })
 		opts = append(opts, httpclient.WithRetrier(retrier))
 	}
-	c := httpclient.NewClient(opts...)
-	if o.Log != nil { // by default nothing is logged
-		c.AddPlugin(plugins.NewRequestLogger(o.Log, o.Log))
-	}
-	return c
+	return httpclient.NewClient(opts...)
 }

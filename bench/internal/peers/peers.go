@@ -3,7 +3,6 @@
 package peers
 
 import (
-	"io"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -25,10 +24,6 @@ type Options struct {
 	// NoBudget sets httpretry's budget to Unlimited. The other libraries have
 	// no retry budget by default.
 	NoBudget bool
-
-	// Log receives the output of the library's own logger or plugin. Nil means
-	// that nothing is logged, even by libraries that log by default.
-	Log io.Writer
 }
 
 func (o Options) base() http.RoundTripper {
@@ -36,14 +31,6 @@ func (o Options) base() http.RoundTripper {
 		return http.DefaultTransport
 	}
 	return o.Base
-}
-
-// log returns the writer for a library whose logger must not be nil.
-func (o Options) log() io.Writer {
-	if o.Log == nil {
-		return io.Discard
-	}
-	return o.Log
 }
 
 // Client sends a request as [http.Client.Do] does.

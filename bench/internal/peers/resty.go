@@ -2,7 +2,6 @@ package peers
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 
@@ -33,8 +32,8 @@ func restyBody(req *http.Request) (any, error) {
 
 type restyV2 struct{ client *restyv2.Client }
 
-// RestyV2Failed is the condition for a retry of resty v2.
-func RestyV2Failed(resp *restyv2.Response, err error) bool {
+// restyV2Failed is the condition for a retry of resty v2.
+func restyV2Failed(resp *restyv2.Response, err error) bool {
 	return err != nil || resp.StatusCode() == http.StatusTooManyRequests || resp.StatusCode() >= 500
 }
 
@@ -43,13 +42,13 @@ func newRestyV2(o Options) Client {
 	// By default there is no retry, and no condition for one.
 	if o.Attempts != 0 {
 		c.SetRetryCount(o.Attempts - 1)
-		c.AddRetryCondition(RestyV2Failed)
+		c.AddRetryCondition(restyV2Failed)
 	}
 	if o.Wait != 0 {
 		c.SetRetryWaitTime(o.Wait).SetRetryMaxWaitTime(o.Wait)
 	}
 	// By default it logs errors to the standard error.
-	c.SetLogger(printer{o.log()})
+	c.SetLogger(quiet{})
 	return restyV2{c}
 }
 
@@ -86,7 +85,7 @@ func newRestyV3(o Options) Client {
 		c.SetRetryDelayStrategy(restyv3.RetryConstantDelayStrategy(o.Wait))
 	}
 	// By default it logs errors to the standard error.
-	c.SetLogger(printer{o.log()})
+	c.SetLogger(quiet{})
 	return restyV3{c}
 }
 
@@ -109,9 +108,9 @@ func (c restyV3) Do(req *http.Request) (*http.Response, error) {
 	return &raw, nil
 }
 
-// printer is the Logger of both versions of resty.
-type printer struct{ w io.Writer }
+// quiet is the Logger of both versions of resty.
+type quiet struct{}
 
-func (p printer) Errorf(format string, v ...any) { fmt.Fprintf(p.w, "ERROR "+format+"\n", v...) }
-func (p printer) Warnf(format string, v ...any)  { fmt.Fprintf(p.w, "WARN "+format+"\n", v...) }
-func (p printer) Debugf(format string, v ...any) { fmt.Fprintf(p.w, "DEBUG "+format+"\n", v...) }
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Warnf(string, ...any)  {}
+func (quiet) Debugf(string, ...any) {}

@@ -5,124 +5,184 @@ package budgets
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
+	"time"
 
 	"github.com/seed421102f4/httpretry"
 )
 
 // Names are the budgets that Of makes.
-const Names = "default, strict, unlimited, shared, aws, grpc"
+const Names = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
 
-// hostsPerTable is how many hosts a HostBudget remembers. Each process of a
-// fleet is a host of a HostBudget that it shares with others, because budgets
-// of different hosts are independent, and the tables of a million HostBudgets
-// would take 8 GB.
-const hostsPerTable = 1024
-
-// Of returns the budget of each process by the name of its kind, and the origin
-// of the AttemptResults to call it with. The kinds default, strict and shared have the fields of h.
+// Of returns the budget of each process by the name of its kind. The kinds
+// default, strict and shared have the fields of h.
 //
 //	default    h
 //	strict     h with Strict, so that it is of all retries
 //	unlimited  httpretry.Unlimited
 //	shared     one h for all processes
 //	aws        the retry quota of AWS SDKs: 500 tokens, of which a retry takes
-//	           5, or 10 after a timeout; it returns 5 if it succeeds, and
-//	           each success returns 1
+//	           5, or 10 after a timeout; it returns them if it succeeds, and
+//	           each other success returns 1
+//	aws2026    the same, but a retry takes 14, or 5 after a 429
 //	grpc       the retry throttling of gRPC: 10 tokens, of which each failure
 //	           takes 1 and each success returns 0.1; retries need more than 5
-func Of(kind string, processes int, h *httpretry.HostBudget) (func(process int) (httpretry.Budget, string), error) {
+//	proxy      that of Envoy and the Gateway API, in one proxy for all
+//	           processes: retries are at most 20 % of the attempts of 10 s
+func Of(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
+	own := func(strict bool) *httpretry.HostBudget {
+		return &httpretry.HostBudget{Ratio: h.Ratio, Burst: h.Burst, Window: h.Window, Strict: strict}
+	}
 	switch kind {
 	case "default":
-		return perProcess(processes, h), nil
+		return func() httpretry.Budget { return own(h.Strict) }, nil
 	case "strict":
-		return perProcess(processes, &httpretry.HostBudget{Ratio: h.Ratio, Burst: h.Burst, Window: h.Window, Strict: true}), nil
+		return func() httpretry.Budget { return own(true) }, nil
 	case "shared":
-		one := &httpretry.HostBudget{Ratio: h.Ratio, Burst: h.Burst, Window: h.Window, Strict: h.Strict}
-		return func(int) (httpretry.Budget, string) { return one, "" }, nil
+		one := own(h.Strict)
+		return func() httpretry.Budget { return one }, nil
 	case "unlimited":
-		return func(int) (httpretry.Budget, string) { return httpretry.Unlimited{}, "" }, nil
+		return func() httpretry.Budget { return httpretry.Unlimited{} }, nil
 	case "aws":
-		return perTokens(processes, func() *tokens {
-			return &tokens{left: 500, most: 500, retry: 5, timeout: 10, success: 1, refund: 5}
-		}), nil
+		return func() httpretry.Budget { return &quota{retry: 5, timeout: 10, throttled: 5} }, nil
+	case "aws2026":
+		return func() httpretry.Budget { return &quota{retry: 14, timeout: 14, throttled: 5} }, nil
 	case "grpc":
-		return perTokens(processes, func() *tokens {
-			return &tokens{left: 10, most: 10, retry: 1, timeout: 1, success: 0.1, least: 5}
-		}), nil
+		return func() httpretry.Budget { return new(throttle) }, nil
+	case "proxy":
+		one := new(share)
+		return func() httpretry.Budget { return one }, nil
 	}
 	return nil, fmt.Errorf("budget %q: want one of %s", kind, Names)
 }
 
-func perProcess(processes int, h *httpretry.HostBudget) func(int) (httpretry.Budget, string) {
-	tables := make([]httpretry.HostBudget, processes/hostsPerTable+1)
-	for i := range tables {
-		t := &tables[i]
-		t.Ratio, t.Burst, t.Window, t.Strict = h.Ratio, h.Burst, h.Window, h.Strict
-	}
-	hosts := make([]string, hostsPerTable)
-	for i := range hosts {
-		hosts[i] = strconv.Itoa(i)
-	}
-	return func(p int) (httpretry.Budget, string) { return &tables[p/hostsPerTable], hosts[p%hostsPerTable] }
+// A quota is the retry quota of AWS SDKs.
+type quota struct {
+	retry, timeout, throttled int // what one takes after an attempt of that kind
+
+	mu    sync.Mutex
+	taken int // of 500
 }
 
-func perTokens(processes int, full func() *tokens) func(int) (httpretry.Budget, string) {
-	all := make([]*tokens, processes)
-	for i := range all {
-		all[i] = full()
+func (q *quota) cost(last httpretry.AttemptResult) int {
+	switch {
+	case last.Timeout:
+		return q.timeout
+	case last.Status == 429:
+		return q.throttled
 	}
-	return func(p int) (httpretry.Budget, string) { return all[p], "" }
-}
-
-// tokens is a bucket that time does not fill.
-type tokens struct {
-	mu sync.Mutex
-
-	left, most      float64
-	retry, timeout  float64 // taken by one retry, and by one after a timeout
-	success, refund float64 // returned by one success and one refund
-	least           float64 // retries need more than this, after they were charged
+	return q.retry
 }
 
 // Withdraw implements httpretry.Budget.
-func (t *tokens) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	cost := t.retry
-	if last.Timeout {
-		cost = t.timeout
-	}
-	// gRPC also counts failures whose retries it does not allow.
-	if t.least > 0 {
-		t.left = max(t.left-cost, 0)
-		return t.left > t.least
-	}
-	if t.left < cost {
+func (q *quota) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.taken+q.cost(last) > 500 {
 		return false
 	}
-	t.left -= cost
+	q.taken += q.cost(last)
 	return true
 }
 
-// Refund implements httpretry.Budget. gRPC refunds nothing.
-func (t *tokens) Refund(httpretry.AttemptResult) { t.add(t.refund) }
+// Refund implements httpretry.Budget.
+func (q *quota) Refund(last httpretry.AttemptResult) { q.put(q.cost(last)) }
 
-func (t *tokens) add(n float64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.left = min(t.left+n, t.most)
+// Record implements httpretry.Budget.
+func (q *quota) Record(ended, charged httpretry.AttemptResult) {
+	switch {
+	case !ended.Succeeded():
+	case charged.Number > 0:
+		q.put(q.cost(charged))
+	default:
+		q.put(1)
+	}
 }
 
-// Record implements httpretry.Budget. A failure is counted by Withdraw, which
-// follows it, so the last failure of a request takes no token.
-func (t *tokens) Record(ended, charged httpretry.AttemptResult) {
-	if !ended.Succeeded() {
-		return
+func (q *quota) put(tokens int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.taken = max(q.taken-tokens, 0)
+}
+
+// A throttle is the retry throttling of gRPC.
+type throttle struct {
+	mu    sync.Mutex
+	taken float64 // of 10
+}
+
+// Withdraw implements httpretry.Budget.
+func (t *throttle) Withdraw(context.Context, httpretry.AttemptResult) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.taken < 5
+}
+
+// Refund implements httpretry.Budget. A retry costs nothing until it fails.
+func (*throttle) Refund(httpretry.AttemptResult) {}
+
+// Record implements httpretry.Budget.
+func (t *throttle) Record(ended, _ httpretry.AttemptResult) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case ended.Succeeded():
+		t.taken = max(t.taken-0.1, 0)
+	case ended.Outcome != httpretry.Final:
+		t.taken = min(t.taken+1, 10)
 	}
-	t.add(t.success)
-	if charged.Number > 0 {
-		t.Refund(charged)
+}
+
+// A share is the retry budget of a proxy. It counts attempts when they end.
+type share struct {
+	mu      sync.Mutex
+	seconds [10]struct {
+		second            int64
+		attempts, retries int
 	}
+}
+
+// count adds to the counts of this second, and returns those of ten seconds.
+// s.mu is held.
+func (s *share) count(attempts, retries int) (allAttempts, allRetries int) {
+	now := time.Now().Unix()
+	this := &s.seconds[now%10]
+	if this.second != now {
+		this.second, this.attempts, this.retries = now, 0, 0
+	}
+	this.attempts += attempts
+	this.retries += retries
+	for _, c := range s.seconds {
+		if now-c.second < 10 {
+			allAttempts += c.attempts
+			allRetries += c.retries
+		}
+	}
+	return allAttempts, allRetries
+}
+
+// Withdraw implements httpretry.Budget.
+func (s *share) Withdraw(context.Context, httpretry.AttemptResult) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	attempts, retries := s.count(0, 0)
+	if 5*(retries+1) > attempts {
+		return false
+	}
+	s.count(0, 1)
+	return true
+}
+
+// Refund implements httpretry.Budget.
+func (s *share) Refund(httpretry.AttemptResult) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count(0, -1)
+}
+
+// Record implements httpretry.Budget.
+func (s *share) Record(httpretry.AttemptResult, httpretry.AttemptResult) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count(1, 0)
 }

@@ -1,12 +1,32 @@
-// Package chart draws line charts as SVG. The drawings follow the reader's
-// light or dark color scheme, and need neither a script nor a network.
+// Package chart draws line charts and heat maps as SVG. The drawings follow the
+// reader's light or dark color scheme, and need neither a script nor a network.
 package chart
 
 import (
+	_ "embed"
+	"fmt"
+	"html"
+	"io"
 	"math"
 	"strconv"
 	"strings"
 )
+
+// Style is the style sheet of all figures.
+//
+//go:embed chart.css
+var Style string
+
+// A Figure is a drawing that needs Style.
+type Figure interface {
+	SVG() string
+}
+
+// File returns a figure with its own style sheet.
+func File(f Figure) string {
+	return strings.Replace(f.SVG(), ">",
+		">\n<style>"+Style+"</style>\n<rect class=\"page\" x=\"-10\" y=\"-10\" width=\"100%\" height=\"100%\"/>", 1) + "\n"
+}
 
 // A Chart is lines over two axes.
 type Chart struct {
@@ -46,15 +66,15 @@ type scale struct {
 
 func (s scale) at(v float64) float64 {
 	if s.log {
-		return (math.Log(max(v, s.min)) - math.Log(s.min)) / (math.Log(s.max) - math.Log(s.min))
+		return math.Log(max(v, s.min)/s.min) / math.Log(s.max/s.min)
 	}
 	return (v - s.min) / (s.max - s.min)
 }
 
 // newScale returns the scale of an axis for the values of its series, and the
 // values of its ticks. A linear Y axis starts at 0.
-func newScale(a Axis, values func(Series) []float64, series []Series, fromZero bool) (scale, []float64) {
-	lo, hi, whole := math.Inf(1), math.Inf(-1), !fromZero
+func newScale(a Axis, values func(Series) []float64, series []Series, isY bool) (scale, []float64) {
+	lo, hi, whole := math.Inf(1), math.Inf(-1), !isY
 	for _, s := range series {
 		for _, v := range values(s) {
 			whole = whole && v == math.Trunc(v)
@@ -68,17 +88,18 @@ func newScale(a Axis, values func(Series) []float64, series []Series, fromZero b
 	if lo > hi {
 		lo, hi = 0, 1
 	}
-	if fromZero && !a.Log {
+	if isY && !a.Log {
 		lo = min(lo, 0)
 	}
-	if a.Max > a.Min {
+	fixed := a.Max > a.Min
+	if fixed {
 		lo, hi = a.Min, a.Max
 	}
 	if lo == hi {
 		hi = lo + 1
 	}
 	if a.Log {
-		return logScale(lo, hi, a.Max > a.Min)
+		return logScale(lo, hi, fixed)
 	}
 	step := niceStep((hi - lo) / 8)
 	// Numbers of clients or services have no fractions.
@@ -86,7 +107,7 @@ func newScale(a Axis, values func(Series) []float64, series []Series, fromZero b
 		step = max(step, 1)
 	}
 	// The highest tick is not below any value.
-	if fromZero && a.Max <= a.Min {
+	if isY && !fixed {
 		hi = math.Ceil(hi/step-1e-9) * step
 	}
 	var ticks []float64
@@ -98,30 +119,14 @@ func newScale(a Axis, values func(Series) []float64, series []Series, fromZero b
 
 // logScale widens a range to numbers that are 1, 2 or 5 times a power of ten.
 func logScale(lo, hi float64, fixed bool) (scale, []float64) {
-	var ticks []float64
-	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
-		for _, m := range []float64{1, 2, 5} {
-			ticks = append(ticks, m*math.Pow(10, e))
-		}
-	}
-	// Only the ticks in the range remain, and the nearest one at either end.
-	first, last := 0, len(ticks)-1
-	for first < last && ticks[first+1] <= lo*(1+1e-9) {
-		first++
-	}
-	for last > first && ticks[last-1] >= hi*(1-1e-9) {
-		last--
-	}
 	if !fixed {
-		lo, hi = ticks[first], ticks[last]
+		lo, hi = 1/niceStep(1/lo), niceStep(hi)
 	}
-	kept := ticks[:0]
-	for _, t := range ticks[first : last+1] {
-		if t >= lo*(1-1e-9) && t <= hi*(1+1e-9) {
-			kept = append(kept, t)
-		}
+	var ticks []float64
+	for t := niceStep(lo); t <= hi*(1+1e-9); t = niceStep(t * 1.001) {
+		ticks = append(ticks, t)
 	}
-	return scale{lo, hi, true}, kept
+	return scale{lo, hi, true}, ticks
 }
 
 // niceStep returns 1, 2 or 5 times a power of ten, at least step.
@@ -159,3 +164,146 @@ func trim(v float64) string {
 	}
 	return s
 }
+
+const (
+	width         = 720
+	left, right   = 58, 14
+	plotWidth     = width - left - right
+	plotHeight    = 260
+	lineHeight    = 18
+	charWidth     = 7  // of text, at most
+	axisGap       = 3  // between the plot and the X axis
+	axisHeight    = 47 // with the gap
+	labelGap      = 13 // between the label of the Y axis and its highest tick
+	titleHeight   = 26
+	legendGap     = 22 // for the swatch of a series
+	styles        = 8  // of lines, after which they repeat
+	tickCharWidth = 7.5
+)
+
+// open begins a drawing with a margin of 10.
+func open(b *strings.Builder, title string, height float64) {
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="-10 -10 %d %g" width="%d" height="%g" role="img" aria-label="%s">`,
+		width+20, height+20, width+20, height+20, html.EscapeString(title))
+	text(b, "title", 0, 16, "start", title)
+}
+
+type drawing struct {
+	strings.Builder
+	top  float64
+	x, y scale
+}
+
+// SVG implements Figure.
+func (c *Chart) SVG() string {
+	d := new(drawing)
+	var xTicks, yTicks []float64
+	d.x, xTicks = newScale(c.X, func(s Series) []float64 { return s.X }, c.Series, false)
+	d.y, yTicks = newScale(c.Y, func(s Series) []float64 { return s.Y }, c.Series, true)
+	rows := legendRows(c.Series)
+	d.top = float64(titleHeight + lineHeight*(1+len(rows)) + labelGap)
+	open(&d.Builder, c.Title, d.top+plotHeight+axisHeight)
+	d.legend(c.Series, rows)
+	text(d, "label", 0, d.top-labelGap, "start", c.Y.Label)
+	d.axes(xTicks, yTicks, c.X.Label)
+	for _, band := range c.Bands {
+		from, to := max(band.From, d.x.min), min(band.To, d.x.max)
+		if from < to {
+			fmt.Fprintf(d, `<rect class="band" x="%g" y="%g" width="%g" height="%d"/>`,
+				d.px(from), d.top, round(d.px(to)-d.px(from)), plotHeight)
+			text(d, "band-name", d.px(from)+3, d.top+14, "start", band.Name)
+		}
+	}
+	// A solid line shows through the dashed lines that lie on it.
+	for _, dashed := range []int{0, 1} {
+		for i := dashed; i < len(c.Series); i += 2 {
+			d.line(c.Series[i], i%styles)
+		}
+	}
+	d.WriteString("</svg>")
+	return d.String()
+}
+
+func (d *drawing) px(v float64) float64 { return round(left + plotWidth*d.x.at(v)) }
+func (d *drawing) py(v float64) float64 { return round(d.top + plotHeight*(1-d.y.at(v))) }
+
+func (d *drawing) axes(xTicks, yTicks []float64, label string) {
+	for _, t := range yTicks {
+		fmt.Fprintf(d, `<line class="grid" x1="%d" x2="%d" y1="%g" y2="%g"/>`, left, left+plotWidth, d.py(t), d.py(t))
+		text(d, "tick", left-6, d.py(t)+4, "end", Number(t))
+	}
+	// A line at the bottom of the plot does not hide the axis below it.
+	bottom, free := d.top+plotHeight+axisGap, math.Inf(-1)
+	for _, t := range xTicks {
+		x := d.px(t)
+		fmt.Fprintf(d, `<line class="axis" x1="%g" x2="%g" y1="%g" y2="%g"/>`, x, x, bottom, bottom+5)
+		// Numbers must not overlap.
+		half := float64(len(Number(t))) * tickCharWidth / 2
+		if x-half < free {
+			continue
+		}
+		free = x + half + 6
+		text(d, "tick", x, bottom+19, "middle", Number(t))
+	}
+	fmt.Fprintf(d, `<line class="axis" x1="%d" x2="%d" y1="%g" y2="%g"/>`, left, left+plotWidth, bottom, bottom)
+	text(d, "label", left+plotWidth, bottom+38, "end", label)
+}
+
+func (d *drawing) line(s Series, style int) {
+	var path strings.Builder
+	pen := false // whether the line goes on
+	// A logarithmic axis has no place for 0, so no line connects two zeros.
+	absent := func(v float64) bool { return d.y.log && v < d.y.min }
+	for i := range s.X {
+		// A value that is unknown or out of the range interrupts the line.
+		if s.X[i] < d.x.min || s.X[i] > d.x.max || math.IsNaN(s.Y[i]) {
+			pen = false
+			continue
+		}
+		command := "M"
+		if pen && !(absent(s.Y[i-1]) && absent(s.Y[i])) {
+			command = "L"
+		}
+		fmt.Fprintf(&path, "%s%g %g", command, d.px(s.X[i]), d.py(s.Y[i]))
+		pen = true
+		if s.Points {
+			fmt.Fprintf(d, `<circle class="s%d" cx="%g" cy="%g" r="2.5"/>`, style, d.px(s.X[i]), d.py(s.Y[i]))
+		}
+	}
+	fmt.Fprintf(d, `<path class="line s%d" d="%s"/>`, style, path.String())
+}
+
+// legendRows returns the number of the first series of each row of the legend.
+func legendRows(series []Series) []int {
+	var rows []int
+	used := math.Inf(1)
+	for i, s := range series {
+		if used+legendWidth(s.Name) > width {
+			rows, used = append(rows, i), 0
+		}
+		used += legendWidth(s.Name)
+	}
+	return rows
+}
+
+func legendWidth(name string) float64 { return float64(legendGap + charWidth*len(name) + 14) }
+
+func (d *drawing) legend(series []Series, rows []int) {
+	x, row := 0.0, -1
+	for i, s := range series {
+		if row+1 < len(rows) && rows[row+1] == i {
+			x, row = 0, row+1
+		}
+		y := float64(titleHeight + lineHeight*row + 10)
+		fmt.Fprintf(d, `<path class="line s%d" d="M%g %gh17"/>`, i%styles, x, y-4)
+		text(d, "legend", x+legendGap, y, "start", s.Name)
+		x += legendWidth(s.Name)
+	}
+}
+
+func text(b io.Writer, class string, x, y float64, anchor, s string) {
+	fmt.Fprintf(b, `<text class="%s" x="%g" y="%g" text-anchor="%s">%s</text>`, class, x, y, anchor, html.EscapeString(s))
+}
+
+// round keeps drawings small, and the same on all processors.
+func round(v float64) float64 { return math.Round(v*10) / 10 }

@@ -3,11 +3,9 @@ package chart_test
 import (
 	"encoding/xml"
 	"fmt"
-	"maps"
+	"io"
 	"math"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -27,18 +25,6 @@ func line(name string, xy ...float64) chart.Series {
 
 var ticks = regexp.MustCompile(`class="tick"[^>]*text-anchor="(\w+)">([^<]*)<`)
 
-// labels returns the ticks of the axes of a drawing.
-func labels(svg string) (x, y []string) {
-	for _, m := range ticks.FindAllStringSubmatch(svg, -1) {
-		if m[1] == "end" {
-			y = append(y, m[2])
-			continue
-		}
-		x = append(x, m[2])
-	}
-	return x, y
-}
-
 func TestTicks(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -56,11 +42,17 @@ func TestTicks(t *testing.T) {
 		{"no points", chart.Chart{Series: []chart.Series{line("a")}}, "0 1", "0 0.2 0.4 0.6 0.8 1"},
 		{"thousands", chart.Chart{Series: []chart.Series{line("a", 0, 0, 1, 2.5e6)}}, "0 1", "0 500k 1M 1.5M 2M 2.5M"},
 	} {
-		svg, plot := chart.Draw(c.c, chart.Wide, "")
-		x, y := labels(svg)
+		svg := c.c.SVG()
+		var x, y []string
+		for _, m := range ticks.FindAllStringSubmatch(svg, -1) {
+			if m[1] == "end" {
+				y = append(y, m[2])
+				continue
+			}
+			x = append(x, m[2])
+		}
 		assert.Equal(t, c.x, strings.Join(x, " "), c.name)
 		assert.Equal(t, c.y, strings.Join(y, " "), c.name)
-		assert.Less(t, plot.XMin, plot.XMax, c.name)
 		assert.NotContains(t, svg, "NaN", c.name)
 		assert.NotContains(t, svg, "Inf", c.name)
 	}
@@ -68,102 +60,71 @@ func TestTicks(t *testing.T) {
 
 // A drawing is XML, whatever the names are, and its numbers are finite.
 func TestSVG(t *testing.T) {
-	svg := chart.SVG(chart.Chart{
-		Title: `<script>"a" & b`, X: chart.Axis{Label: "x < 1"}, Y: chart.Axis{Label: "y"},
-		Series: []chart.Series{line("<a>", 0, 1, 1, math.NaN(), 2, 3)},
-		Bands:  []chart.Band{{"out & age", 0.5, 1.5}, {"elsewhere", 7, 9}},
-	})
-	d := xml.NewDecoder(strings.NewReader(svg))
-	for {
-		token, err := d.Token()
-		if token == nil {
-			require.ErrorContains(t, err, "EOF")
-			break
+	for _, f := range []chart.Figure{
+		&chart.Chart{
+			Title: `<script>"a" & b`, X: chart.Axis{Label: "x < 1"}, Y: chart.Axis{Label: "y"},
+			Series: []chart.Series{line("<a>", 0, 1, 1, math.NaN(), 2, 3)},
+			Bands:  []chart.Band{{"out & age", 0.5, 1.5}, {"elsewhere", 7, 9}},
+		},
+		&chart.Heat{
+			Title: "<script>", X: "&", Y: "<", Cols: []string{"<"}, Rows: []string{"&", ">"},
+			Panels: []chart.Panel{{Name: "<a>", Cells: [][]float64{{1}, {math.NaN()}}, Most: 1}},
+		},
+	} {
+		svg := chart.File(f)
+		d := xml.NewDecoder(strings.NewReader(svg))
+		for {
+			token, err := d.Token()
+			if token == nil {
+				require.ErrorIs(t, err, io.EOF)
+				break
+			}
+			if e, ok := token.(xml.StartElement); ok {
+				assert.NotEqual(t, "script", e.Name.Local)
+			}
 		}
-		if e, ok := token.(xml.StartElement); ok {
-			assert.NotEqual(t, "script", e.Name.Local)
-		}
+		assert.NotContains(t, svg, "NaN")
+		assert.NotContains(t, svg, "elsewhere", "a band outside of the range is not drawn")
+		assert.Contains(t, svg, "prefers-color-scheme: dark")
+		assert.Equal(t, 1, strings.Count(svg, "<style>"))
 	}
-	assert.NotContains(t, svg, "NaN")
-	assert.NotContains(t, svg, "elsewhere", "a band outside of the range is not drawn")
-	assert.Contains(t, svg, "prefers-color-scheme: dark")
-	assert.Equal(t, 1, strings.Count(svg, "<style>"))
-	assert.Contains(t, svg, ".chart .page { fill: #fff; fill: var(--page); }", "a viewer without variables has colors, too")
-	assert.Regexp(t, `\.s7 \{ stroke: #4d535c; stroke: var\(--s7\); \}`, svg)
+}
+
+// A cell has its value, and a color of its own if there is none.
+func TestHeat(t *testing.T) {
+	h := chart.Heat{Cols: []string{"50 %", "60 %"}, Rows: []string{"20 %"}, Panels: []chart.Panel{
+		{Name: "a", Cells: [][]float64{{20, math.NaN()}}, Most: 40}, {Name: "b", Cells: [][]float64{{0, 40}}, Most: 40},
+	}}
+	svg := h.SVG()
+	assert.Equal(t, 1, strings.Count(svg, `class="never"`))
+	assert.Equal(t, 1, strings.Count(svg, ">never<"))
+	for _, want := range []string{`fill-opacity="0.06"`, `fill-opacity="0.36"`, `fill-opacity="0.66"`, ">20<", ">40<", ">0<", ">a<", ">b<"} {
+		assert.Equal(t, 1, strings.Count(svg, want), want)
+	}
 }
 
 // A legend that does not fit on one line has several.
 func TestLegend(t *testing.T) {
-	c := chart.Chart{Title: "t"}
-	for i := range 7 {
-		c.Series = append(c.Series, line("a name of some length", 0, 0, 1, float64(i)))
-	}
-	_, wide := chart.Draw(c, chart.Wide, "")
-	_, narrow := chart.Draw(c, chart.Narrow, "")
-	assert.Greater(t, narrow.Top, wide.Top)
-	// So does a name that does not fit on one line.
-	for i := range c.Series {
-		c.Series[i].Y[1] = 1
-	}
-	svg, _ := chart.Draw(c, chart.Narrow, "")
-	legend := regexp.MustCompile(`class="legend"[^>]*>([^<]*)<`).FindAllStringSubmatch(svg, -1)
-	assert.Len(t, legend, 4)
-	for _, m := range legend {
-		assert.LessOrEqual(t, len(m[1]), 50)
-	}
-	assert.Equal(t, 2, strings.Count(svg, `class="line s0"`), "the line, and one in the legend")
-}
-
-var paths = regexp.MustCompile(`<path class="line (s\d)" d="([^"]*)"/>`)
-
-// drawn returns the lines of a drawing by their style, without its legend.
-func drawn(svg string) map[string]string {
-	all := map[string]string{}
-	for _, m := range paths.FindAllStringSubmatch(svg[strings.Index(svg, `class="grid"`):], -1) {
-		all[m[1]] += m[2]
-	}
-	return all
-}
-
-// Equal lines are drawn once, so that the dashes of one do not mix with the
-// color of another. The other lines keep their styles.
-func TestEqualLinesAreDrawnOnce(t *testing.T) {
-	series := []chart.Series{line("a", 0, 1, 1, 2), line("b", 0, 1, 1, 2), line("c", 0, 1, 1, 3)}
-	svg, _ := chart.Draw(chart.Chart{Series: series}, chart.Wide, "")
-	assert.Contains(t, svg, ">a = b<")
-	assert.Contains(t, svg, ">c<")
-	assert.Equal(t, 4, strings.Count(svg, `class="line`), "two lines, and two in the legend")
-	assert.ElementsMatch(t, []string{"s0", "s2"}, slices.Collect(maps.Keys(drawn(svg))))
-	assert.Equal(t, "a", series[0].Name)
-}
-
-// A dashed line lies on a solid one.
-func TestDashedOverSolid(t *testing.T) {
-	svg, _ := chart.Draw(chart.Chart{Series: []chart.Series{line("a", 0, 1, 1, 2), line("b", 0, 1, 1, 2.1), line("c", 0, 1, 1, 3)}}, chart.Wide, "")
-	svg = svg[strings.Index(svg, `class="grid"`):]
-	assert.Less(t, strings.Index(svg, `line s2`), strings.Index(svg, `line s1`))
-}
-
-// A line at the bottom does not hide the axis.
-func TestAxisIsVisible(t *testing.T) {
-	svg, plot := chart.Draw(chart.Chart{Series: []chart.Series{line("a", 0, 0, 1, 0)}}, chart.Wide, "")
-	bottom := plot.Top + plot.Height
-	assert.Equal(t, fmt.Sprintf("M%g %gL%g %g", plot.Left, bottom, plot.Left+plot.Width, bottom), drawn(svg)["s0"])
-	axis := regexp.MustCompile(`class="axis" x1="[\d.]+" x2="[\d.]+" y1="([\d.]+)"`).FindAllStringSubmatch(svg, -1)
-	require.NotEmpty(t, axis)
-	for _, m := range axis {
-		y, err := strconv.ParseFloat(m[1], 64)
+	tops := map[int]float64{}
+	for _, n := range []int{2, 7} {
+		c := chart.Chart{}
+		for range n {
+			c.Series = append(c.Series, line("a name of some length", 0, 0, 1, 1))
+		}
+		var height float64
+		_, err := fmt.Sscanf(c.SVG()[strings.Index(c.SVG(), "viewBox"):], `viewBox="-10 -10 740 %g"`, &height)
 		require.NoError(t, err)
-		// Half of a line of two pixels, and half of one of one.
-		assert.Greater(t, y, bottom+1.5)
+		tops[n] = height
 	}
+	assert.Equal(t, 36.0, tops[7]-tops[2])
 }
 
 // A logarithmic axis has no place for 0, so there is no line between zeros.
 func TestZerosOnALogarithmicAxis(t *testing.T) {
 	c := chart.Chart{Y: chart.Axis{Log: true, Min: 1, Max: 100}, Series: []chart.Series{line("a", 0, 0, 1, 0, 2, 100, 3, 0, 4, 0, 5, 1, 6, 1)}}
-	svg, _ := chart.Draw(c, chart.Wide, "")
-	assert.Equal(t, "MMLLMLL", regexp.MustCompile(`[^ML]`).ReplaceAllString(drawn(svg)["s0"], ""), "it begins anew at 1 and at 4")
+	paths := regexp.MustCompile(`<path class="line s0" d="([^"]*)"/>`).FindAllStringSubmatch(c.SVG(), -1)
+	require.Len(t, paths, 2, "one in the legend")
+	assert.Equal(t, "MMLLMLL", regexp.MustCompile(`[^ML]`).ReplaceAllString(paths[1][1], ""), "it begins anew at 1 and at 4")
 }
 
 func TestNumber(t *testing.T) {

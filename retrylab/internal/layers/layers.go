@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/strategies"
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 )
 
 // A Scenario is a chain of Services. Users call the first one, each service
@@ -34,19 +34,8 @@ type Scenario struct {
 }
 
 // All delays are multiples of Tick. The nanoseconds below it are the number of
-// the user, so goroutines of different users never wake up at the same time.
-// Their order would not be determined, and they share a budget and a source of
-// random numbers.
+// the user: see virtual.Ticking.
 const Tick = time.Millisecond
-
-// ticking is a strategy whose waits are multiples of Tick.
-type ticking struct{ strategies.Strategy }
-
-// Start implements strategies.Strategy.
-func (t ticking) Start() strategies.Sequence {
-	next := t.Strategy.Start()
-	return func() time.Duration { return next().Round(Tick) }
-}
 
 // Failures are the kinds of failure in a chain. With "random", each service and
 // the server fail at random. With "replica", one replica of the server is cut
@@ -90,7 +79,7 @@ func (s Scenario) Run(c Client) (*Result, error) {
 	for i := s.Services - 1; i >= 0; i-- {
 		policy := c.Policy
 		policy.MaxAttempts = s.Attempts
-		policy.Backoff = ticking{policy.Backoff}
+		policy.Backoff = virtual.Ticking{Strategy: policy.Backoff, Tick: Tick}
 		if c.Budget != nil {
 			policy.Budget = c.Budget()
 		}

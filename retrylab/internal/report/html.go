@@ -3,114 +3,82 @@ package report
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"html/template"
 	"io"
-	"slices"
+	"math"
+	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 )
 
-var (
-	//go:embed page.html
-	pageHTML string
-	//go:embed page.css
-	pageCSS string
-	//go:embed page.js
-	pageJS string
-)
+//go:embed page.html
+var pageHTML string
 
-// figure is a chart on the page: two drawings, of which the page shows the one
-// that fits its width, and the data.
-type figure struct {
-	Title        string
-	Wide, Narrow template.HTML
-	Data         template.JS
-	Table        Table
-}
-
-// WriteHTML writes r as a page that needs nothing else.
+// WriteHTML writes r as a page that needs nothing else, and has no script.
 func WriteHTML(w io.Writer, r Report) error {
 	page, err := template.New("page").Funcs(template.FuncMap{
 		"show":    func(t Table, i int, v any) string { return t.Columns[i].Kind.Show(v) },
 		"numeric": func(c Column) bool { return c.Kind != Text },
+		"svg":     func(f chart.Figure) template.HTML { return template.HTML(f.SVG()) },
+		"style":   func() template.CSS { return template.CSS(chart.Style) },
 	}).Parse(pageHTML)
 	if err != nil {
 		return err
 	}
-	var figures []figure
-	for _, c := range r.Charts {
-		f, err := newFigure(c)
-		if err != nil {
-			return err
-		}
-		figures = append(figures, f)
-	}
-	return page.Execute(w, map[string]any{
-		"Report": r, "Figures": figures,
-		"Style": template.CSS(chart.Style + pageCSS), "Script": template.JS(pageJS),
-	})
+	return page.Execute(w, r)
 }
 
-func newFigure(c chart.Chart) (figure, error) {
-	f := figure{Title: c.Title, Table: dataTable(c)}
-	wide, err := drawing(c, chart.Wide, "wide")
-	if err != nil {
-		return f, err
+// WriteJSON writes the tables of r. Durations are in seconds, shares are
+// fractions, and unknown values are null.
+func WriteJSON(w io.Writer, r Report) error {
+	type table struct {
+		Title string           `json:"title"`
+		Rows  []map[string]any `json:"rows"`
 	}
-	narrow, err := drawing(c, chart.Narrow, "narrow")
-	if err != nil {
-		return f, err
-	}
-	data, err := json.Marshal(lineData(c))
-	if err != nil {
-		return f, err
-	}
-	f.Wide, f.Narrow, f.Data = wide, narrow, template.JS(data)
-	return f, nil
-}
-
-func drawing(c chart.Chart, width float64, size string) (template.HTML, error) {
-	// The first drawing is for its Plot, which the second one carries.
-	_, plot := chart.Draw(c, width, "")
-	where, err := json.Marshal(plot)
-	if err != nil {
-		return "", err
-	}
-	svg, _ := chart.Draw(c, width, fmt.Sprintf(`data-size="%s" data-plot='%s' tabindex="0" aria-describedby="keys"`, size, where))
-	return template.HTML(svg), nil
-}
-
-// dataTable returns the data of a chart, with a row for each X.
-func dataTable(c chart.Chart) Table {
-	t := Table{Title: "Data: " + c.Title, Columns: []Column{{c.X.Label, Number}}}
-	rows := map[float64][]any{}
-	var xs []float64
-	for i, s := range c.Series {
-		t.Columns = append(t.Columns, Column{s.Name, Number})
-		for j, x := range s.X {
-			if rows[x] == nil {
-				xs = append(xs, x)
-				rows[x] = emptyRow(x, len(c.Series))
+	out := struct {
+		Title   string   `json:"title"`
+		Command string   `json:"command"`
+		About   string   `json:"about"`
+		Tables  []table  `json:"tables"`
+		Notes   []string `json:"notes"`
+	}{Title: r.Title, Command: r.Command, About: r.About, Notes: r.Notes}
+	for _, t := range r.Tables {
+		rows := []map[string]any{}
+		for _, values := range t.Rows {
+			row := map[string]any{}
+			for i, v := range values {
+				row[t.Columns[i].name()] = plain(v)
 			}
-			rows[x][i+1] = number(s.Y[j])
+			rows = append(rows, row)
+		}
+		out.Tables = append(out.Tables, table{t.Title, rows})
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(out)
+}
+
+// name is the name of a column with the unit of its plain values.
+func (c Column) name() string {
+	if c.Kind == Seconds {
+		return c.Name + " (s)"
+	}
+	return c.Name
+}
+
+// plain returns v as a string, an int, a float64, or nil if it is not known.
+func plain(v any) any {
+	switch v := v.(type) {
+	case time.Duration:
+		if v == Never || v == Unknown {
+			return nil
+		}
+		return v.Seconds()
+	case float64:
+		if math.IsNaN(v) {
+			return nil
 		}
 	}
-	slices.Sort(xs)
-	for _, x := range xs {
-		t.Rows = append(t.Rows, rows[x])
-	}
-	return t
+	return v
 }
-
-func emptyRow(x float64, n int) []any {
-	row := make([]any, n+1)
-	row[0] = x
-	for i := range n {
-		row[i+1] = "-"
-	}
-	return row
-}
-
-// number returns v as a value of the kind Number.
-func number(v float64) any { return v }

@@ -1,4 +1,4 @@
-// Package report writes results as text, CSV, JSON, SVG and HTML.
+// Package report writes results as text, JSON and HTML.
 package report
 
 import (
@@ -16,7 +16,7 @@ type Report struct {
 	Command string // that makes the same report
 	About   string // the simulation
 	Tables  []Table
-	Charts  []chart.Chart
+	Figures []chart.Figure
 	Notes   []string // conclusions
 }
 

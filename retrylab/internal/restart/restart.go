@@ -3,14 +3,11 @@
 package restart
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"sync"
 	"syscall"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
@@ -42,135 +39,54 @@ type Scenario struct {
 const Kinds = "503, refused, reset, timeout, stall"
 
 // Run sends requests at random times. It must be called in a bubble of package
-// virtual. The function policies returns the policy of each process and the
-// name of the host by which the process knows the host. Up, Down and After must
-// be multiples of outage.Bucket.
-func (s Scenario) Run(
-	policies func(process int) (httpretry.Policy, string),
-) (*outage.Result, error) {
+// virtual. The function policy returns the policy of each process. Up, Down and
+// After must be multiples of outage.Bucket.
+func (s Scenario) Run(policy func(process int) httpretry.Policy) (*outage.Result, error) {
 	length := s.Up + s.Down + s.After
 	h := &host{
-		Scenario: s, begin: time.Now(), random: rand.New(rand.NewPCG(s.Seed, 51)),
-		free:   make([]time.Duration, s.Replicas),
-		result: outage.Scenario{From: s.Up, To: s.Up + s.Down, Length: length}.NewResult(),
+		Scenario: s, random: rand.New(rand.NewPCG(s.Seed, 51)), free: make([]time.Duration, s.Replicas),
 	}
-	clients, err := h.clients(policies)
-	if err != nil {
-		return nil, err
-	}
-	random := rand.New(rand.NewPCG(s.Seed, 50))
-	gap := float64(time.Second) / (s.Rate * float64(s.Processes))
-	var wg sync.WaitGroup
-	for {
-		time.Sleep(time.Duration(random.ExpFloat64() * gap))
-		if time.Since(h.begin) >= length {
-			break
-		}
-		c := clients[random.IntN(s.Processes)]
-		wg.Go(func() { h.request(c) })
-		// Requests draw from common sources in the order in which they begin.
-		synctest.Wait()
-	}
-	wg.Wait()
-	return h.result, nil
-}
-
-// A client is the RetryTransport of a process.
-type client struct {
-	*httpretry.RetryTransport
-	url string
-}
-
-func (h *host) clients(policies func(int) (httpretry.Policy, string)) ([]client, error) {
-	var all []client
-	for i := range h.Processes {
-		policy, name := policies(i)
-		transport, err := httpretry.New(httpretry.Config{Base: h, Policy: policy})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, client{transport, "http://" + name + "/"})
-	}
-	return all, nil
+	result := outage.Scenario{From: s.Up, To: s.Up + s.Down, Length: length}.NewResult()
+	err := outage.Fleet{
+		Processes: s.Processes, Rate: s.Rate * float64(s.Processes), Length: length, Deadline: s.Deadline,
+		Policy: policy, Seed: s.Seed, Answer: h.answer,
+	}.Run(result)
+	return result, err
 }
 
 // host answers the attempts of all processes.
 type host struct {
 	Scenario
-	begin time.Time
-
-	mu     sync.Mutex
 	random *rand.Rand
 	free   []time.Duration // when each replica has worked off its attempts
-	result *outage.Result
 }
 
-// request sends a request and counts it.
-func (h *host) request(c client) {
-	start := time.Since(h.begin)
-	ctx := context.Background()
-	if h.Deadline > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, h.Deadline)
-		defer cancel()
-	}
-	ok := false
-	// The names of hosts are valid, so there is no error.
-	if req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil); err == nil {
-		resp, err := c.RoundTrip(req)
-		ok = err == nil && resp.StatusCode == http.StatusOK
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.result.Ended(start, time.Since(h.begin), ok)
-}
-
-// RoundTrip implements http.RoundTripper.
-func (h *host) RoundTrip(req *http.Request) (*http.Response, error) {
-	wait, kind := h.admit(time.Since(h.begin))
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-req.Context().Done():
-		return nil, context.Cause(req.Context())
-	}
-	status := http.StatusOK
-	switch kind {
-	case "503":
-		status = http.StatusServiceUnavailable
-	case "refused":
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	case "reset":
-		return nil, &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-	}
-	return &http.Response{
-		StatusCode: status, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req,
-	}, nil
-}
-
-// admit returns when an attempt ends, and the kind of its failure.
-func (h *host) admit(now time.Duration) (wait time.Duration, kind string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.result.Sent(now)
+// answer returns the answer to an attempt that arrives now.
+func (h *host) answer(now time.Duration) outage.Answer {
 	replica, end := h.random.IntN(h.Replicas), h.Up+h.Down
 	restarts := replica < h.Restarting
 	free := max(h.free[replica], now)
 	if restarts && now >= h.Up && now < end {
+		failed := outage.Answer{After: h.Latency, Status: http.StatusServiceUnavailable}
 		switch h.Kind {
-		case "stall":
-			free = max(free, end)
+		case "503":
+			return failed
+		case "refused":
+			failed.Err = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+			return failed
+		case "reset":
+			failed.Err = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+			return failed
 		case "timeout":
-			return math.MaxInt64, h.Kind
-		default:
-			return h.Latency, h.Kind
+			return outage.Answer{After: math.MaxInt64}
+		default: // a stall
+			free = max(free, end)
 		}
 	}
 	free += h.service(free, restarts)
 	h.free[replica] = free
 	// A replica goes on with attempts that have timed out.
-	return free - now + h.Latency, ""
+	return outage.Answer{After: free - now + h.Latency, Status: http.StatusOK}
 }
 
 // service returns how long a replica works on an attempt.

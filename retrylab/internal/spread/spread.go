@@ -4,8 +4,6 @@ package spread
 
 import (
 	"cmp"
-	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -56,214 +54,54 @@ func (s *Sample) Mean(retry int) time.Duration {
 }
 
 // Peaks returns, for each width, the largest share of the clients of which a
-// retry arrives within an interval of that width.
-//
-// The fullest interval of a sample is full by chance, too. So the interval is
-// chosen by one half of the clients and measured with the other half.
+// retry arrives within an interval of that width. A client counts once, however
+// many of its retries do.
 func (s *Sample) Peaks(widths ...time.Duration) []float64 {
-	clients := len(s.Waits[0])
-	halves := s.halves()
-	peaks := make([]float64, len(widths))
-	c := crowd{inside: make([]uint8, clients)}
-	for i, width := range widths {
-		sum := 0
-		for h := range halves {
-			start := c.fullest(halves[h], width)
-			sum += c.count(halves[1-h], start, width)
+	type arrival struct {
+		at     time.Duration
+		client int32
+	}
+	var all []arrival
+	for _, arrivals := range s.Arrivals {
+		for i, at := range arrivals {
+			all = append(all, arrival{at, int32(i)})
 		}
-		peaks[i] = float64(sum) / float64(clients)
+	}
+	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	var peaks []float64
+	for _, width := range widths {
+		inside := make([]uint8, len(s.Waits[0])) // retries of each client
+		first, clients, most := 0, 0, 0
+		for _, a := range all {
+			for ; a.at-all[first].at >= width; first++ {
+				if inside[all[first].client]--; inside[all[first].client] == 0 {
+					clients--
+				}
+			}
+			if inside[a.client]++; inside[a.client] == 1 {
+				clients++
+			}
+			most = max(most, clients)
+		}
+		peaks = append(peaks, float64(most)/float64(len(inside)))
 	}
 	return peaks
 }
 
-// An arrival is a retry of a client.
-type arrival struct {
-	at     time.Duration
-	client int32
-}
-
-// halves returns the arrivals of each second client, and of the others, in the
-// order of time.
-func (s *Sample) halves() (halves [2][]arrival) {
-	for _, arrivals := range s.Arrivals {
-		for i, at := range arrivals {
-			halves[i%2] = append(halves[i%2], arrival{at, int32(i)})
-		}
-	}
-	for _, h := range halves {
-		slices.SortFunc(h, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
-	}
-	return halves
-}
-
-// A crowd is the clients in an interval. A client counts once, however many of
-// its retries are in it.
-type crowd struct {
-	inside  []uint8 // retries of each client
-	clients int
-}
-
-func (c *crowd) add(a arrival) {
-	if c.inside[a.client]++; c.inside[a.client] == 1 {
-		c.clients++
-	}
-}
-
-func (c *crowd) remove(a arrival) {
-	if c.inside[a.client]--; c.inside[a.client] == 0 {
-		c.clients--
-	}
-}
-
-// fullest returns the start of the interval with most clients.
-func (c *crowd) fullest(all []arrival, width time.Duration) (start time.Duration) {
-	first, most := 0, 0
-	for _, a := range all {
-		for ; a.at-all[first].at >= width; first++ {
-			c.remove(all[first])
-		}
-		c.add(a)
-		if c.clients > most {
-			most = c.clients
-			// Clients of the other half may be a little earlier, or later.
-			start = all[first].at - (width-(a.at-all[first].at))/2
-		}
-	}
-	for _, a := range all[first:] {
-		c.remove(a)
-	}
-	return start
-}
-
-// count returns how many clients are in the interval.
-func (c *crowd) count(all []arrival, start, width time.Duration) int {
-	at := func(a arrival, t time.Duration) int { return cmp.Compare(a.at, t) }
-	from, _ := slices.BinarySearchFunc(all, start, at)
-	to, _ := slices.BinarySearchFunc(all, start+width, at)
-	for _, a := range all[from:to] {
-		c.add(a)
-	}
-	clients := c.clients
-	for _, a := range all[from:to] {
-		c.remove(a)
-	}
-	return clients
-}
-
-// atomShare is the least share of the clients at an atom. Random times are
-// never so equal.
-const atomShare = 0.01
-
-// A density is shares of the clients by time: in bins, and at atoms, which are
-// single times that many clients share. A bin does not include its atoms.
-type density struct {
-	bins  []float64
-	atoms []atom
-}
-
-type atom struct {
-	at    time.Duration
-	bin   int
-	share float64
-}
-
-// add adds times, which are in ascending order.
-func (d *density) add(times []time.Duration, clients int, bin func(time.Duration) int) {
-	for first := 0; first < len(times); {
-		at, end := times[first], first+1
-		for end < len(times) && times[end] == at {
-			end++
-		}
-		share := float64(end-first) / float64(clients)
-		first = end
-		i := bin(at)
-		switch {
-		case i < 0 || i >= len(d.bins):
-		case share >= atomShare:
-			d.atoms = append(d.atoms, atom{at, i, share})
-		default:
-			d.bins[i] += share
-		}
-	}
-}
-
-// points returns the shares in the order of time. Those of bins are at their
-// middles, and atoms stand on their bins.
-func (d *density) points(middle func(bin int) float64) (x, y []float64) {
-	shares := map[float64]float64{}
-	for i, share := range d.bins {
-		shares[middle(i)] = share
-	}
-	for _, a := range d.atoms {
-		shares[a.at.Seconds()] = d.bins[a.bin] + a.share
-	}
-	x = slices.Sorted(maps.Keys(shares))
-	for _, at := range x {
-		y = append(y, shares[at])
-	}
-	return x, y
-}
-
 // Arriving returns the share of the clients that arrive in each bin of the
 // given width up to end, all retries together, at the middles of the bins in
-// seconds. Times at which many clients arrive have points of their own.
+// seconds.
 func (s *Sample) Arriving(width, end time.Duration) (x, y []float64) {
-	all := slices.Concat(s.Arrivals...)
-	slices.Sort(all)
-	d := density{bins: make([]float64, end/width)}
-	d.add(all, len(s.Waits[0]), func(at time.Duration) int { return int(at / width) })
-	return d.points(func(i int) float64 { return (time.Duration(i)*width + width/2).Seconds() })
-}
-
-// steadyBins is the number of bins in which Steady counts, and steadyNoise how
-// much more than all before it one may have by chance.
-const (
-	steadyBins  = 60
-	steadyNoise = 1.12
-)
-
-// Steady reports whether the retries become fewer and fewer up to end, once
-// half of the clients have made their first. A second wave, or a gap before
-// one, shows as a bin with more of them than a bin before it. The waits must be
-// of the same order of magnitude as end.
-func (s *Sample) Steady(end time.Duration) bool {
-	from := s.Quantile(0, 0.5)
-	if end-from < steadyBins {
-		return false
+	for i := range end / width {
+		x = append(x, (i*width + width/2).Seconds())
 	}
-	counts := make([]float64, steadyBins)
+	y = make([]float64, len(x))
 	for _, arrivals := range s.Arrivals {
 		for _, at := range arrivals {
-			if at >= from && at < end {
-				counts[int(float64(at-from)/float64(end-from)*steadyBins)]++
+			if i := int(at / width); i < len(y) {
+				y[i] += 1 / float64(len(arrivals))
 			}
 		}
 	}
-	least := counts[0]
-	for _, n := range counts {
-		if n > steadyNoise*least {
-			return false
-		}
-		least = min(least, n)
-	}
-	return least > 0
-}
-
-// perDoubling is the number of bins for each doubling of a wait.
-const perDoubling = 8
-
-// Waiting returns the share of the waits before a retry in bins that are equal
-// on a logarithmic axis, from one duration to another, at the middles of the
-// bins in seconds. Waits that many clients share have points of their own.
-func (s *Sample) Waiting(retry int, from, to time.Duration) (x, y []float64) {
-	bin := func(d time.Duration) int {
-		return int(math.Floor(perDoubling * math.Log2(float64(max(d, 1))/float64(from))))
-	}
-	d := density{bins: make([]float64, bin(to)+1)}
-	d.add(s.Waits[retry], len(s.Waits[retry]), bin)
-	// A logarithmic axis has no place for 0.
-	for i := range d.atoms {
-		d.atoms[i].at = max(d.atoms[i].at, 1)
-	}
-	return d.points(func(i int) float64 { return from.Seconds() * math.Exp2((float64(i)+0.5)/perDoubling) })
+	return x, y
 }

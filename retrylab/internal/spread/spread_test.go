@@ -3,7 +3,6 @@ package spread_test
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -60,26 +59,6 @@ func TestPeaksOfAnyInterval(t *testing.T) {
 	}
 }
 
-// The peak of any interval is at least that of the best fixed one.
-func TestPeaksAgainstCounting(t *testing.T) {
-	const width = 40 * time.Millisecond
-	s := sample(t, "FullJitter Base=200ms", 2000)
-	most := 0
-	for at := time.Duration(0); at < 3*time.Second; at += time.Millisecond {
-		inside := map[int]bool{}
-		for _, arrivals := range s.Arrivals {
-			for i, a := range arrivals {
-				if a >= at && a < at+width {
-					inside[i] = true
-				}
-			}
-		}
-		most = max(most, len(inside))
-	}
-	// The fullest interval of a sample is fuller than that of the strategy.
-	assert.InEpsilon(t, float64(most)/2000, s.Peaks(width)[0], 0.1)
-}
-
 // The means have closed forms.
 func TestMeans(t *testing.T) {
 	for strategy, mean := range map[string]func(growth, k float64) float64{
@@ -120,63 +99,4 @@ func TestDensities(t *testing.T) {
 	assert.InDelta(t, 5, sum, 1e-6)
 	// The first retries are uniform in half a second.
 	assert.InDelta(t, 0.2, y[6], 0.007)
-	sum = 0
-	_, y = s.Waiting(0, 100*time.Millisecond, 2*time.Second)
-	for _, v := range y {
-		sum += v
-	}
-	assert.InDelta(t, 1, sum, 1e-6)
-}
-
-// at returns the share at a place, which must be among the points.
-func at(t *testing.T, x, y []float64, place float64) float64 {
-	t.Helper()
-	i := slices.Index(x, place)
-	require.GreaterOrEqual(t, i, 0, "%v is not in %v", place, x)
-	return y[i]
-}
-
-// A wait that many clients have is where it is, not in the middle of a bin.
-func TestAtoms(t *testing.T) {
-	constant := sample(t, "Exponential", 1000)
-	x, y := constant.Arriving(100*time.Millisecond, 10*time.Second)
-	assert.True(t, slices.IsSorted(x))
-	for _, place := range []float64{1, 3, 7} {
-		assert.Equal(t, 1.0, at(t, x, y, place))
-	}
-	assert.Zero(t, at(t, x, y, 1.05))
-	x, y = constant.Waiting(2, 500*time.Millisecond, 8*time.Second)
-	assert.Equal(t, 1.0, at(t, x, y, 4))
-
-	// A third of the first waits is at Base, and the rest of its bin is not.
-	// The atom stands on the rest.
-	clamp := sample(t, "Clamp", 100_000)
-	x, y = clamp.Waiting(0, 970*time.Millisecond, 4*time.Second)
-	rest := y[1]
-	assert.InDelta(t, 1.0/3+rest, at(t, x, y, 1), 0.01)
-	// 1 to 1.058 s, of 3 s.
-	assert.InDelta(t, 0.058/3, rest, 0.003)
-	sum := -rest
-	for _, v := range y {
-		sum += v
-	}
-	assert.InDelta(t, 1, sum, 1e-9)
-
-	// An atom in the middle of a bin adds to it.
-	x, y = constant.Arriving(400*time.Millisecond, 10*time.Second)
-	assert.Len(t, x, 25)
-	assert.Equal(t, 1.0, at(t, x, y, 1))
-
-	// A logarithmic axis has no place for 0.
-	x, y = sample(t, "Constant Wait=0", 1000).Waiting(0, 1, 1)
-	assert.Equal(t, 1.0, at(t, x, y, 1e-9))
-}
-
-func TestSteady(t *testing.T) {
-	for strategy, want := range map[string]bool{
-		"DecorrelatedV2": true, "FullJitter": false, "EqualJitter": false, "AWSDecorrelated": false, "Clamp": false,
-		"Exponential": false, "Constant": false, "Constant Wait=0": false,
-	} {
-		assert.Equal(t, want, sample(t, strategy, 50_000).Steady(14*time.Second), strategy)
-	}
 }

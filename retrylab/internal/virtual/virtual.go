@@ -8,6 +8,9 @@ import (
 	"os"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // A Clock runs a function in a bubble of its own, in which time passes only
@@ -41,4 +44,19 @@ func Main(run func(Clock) int) {
 		os.Exit(run(New(t)))
 	}}
 	testing.Main(match, []testing.InternalTest{program}, nil, nil)
+}
+
+// Ticking is a strategy whose waits are multiples of Tick. If all times of a
+// simulation are multiples, and each of its clients is a number of nanoseconds
+// below Tick late, no two of them wake up at the same time. The order of their
+// goroutines would not be determined.
+type Ticking struct {
+	strategies.Strategy
+	Tick time.Duration
+}
+
+// Start implements strategies.Strategy.
+func (t Ticking) Start() strategies.Sequence {
+	next := t.Strategy.Start()
+	return func() time.Duration { return next().Round(t.Tick) }
 }
