@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Installs from Debian what the tests of this module need and is missing. The
-# tests start the programs themselves, so none of them stays running as a
-# service.
+# Installs from Debian what is missing of the programs that the tests of this
+# module and of examples/observe need. The tests start the programs themselves,
+# so none of them stays running as a service.
 set -euo pipefail
 
 services=()
-for program in haproxy nginx; do
+for program in haproxy nginx prometheus; do
 	PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || services+=("$program")
 done
 missing=("${services[@]}")
 command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
 if [ ${#missing[@]} -eq 0 ]; then
-	echo "haproxy, nginx and chromium are there"
+	echo "haproxy, nginx, prometheus and chromium are there"
 	exit 0
 fi
 

@@ -16,6 +16,8 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/otelretry"
+	"github.com/seed421102f4/httpretry/policyfile"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // retriedOnce is a server that fails the first attempt.
@@ -27,7 +29,8 @@ func retriedOnce() *httptest.Server {
 	}))
 }
 
-// printSums prints the counters that reader collects.
+// printSums prints the counters and the gauges of whole numbers that reader
+// collects.
 func printSums(reader sdkmetric.Reader) {
 	var data metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &data); err != nil {
@@ -35,10 +38,15 @@ func printSums(reader sdkmetric.Reader) {
 	}
 	for _, scope := range data.ScopeMetrics {
 		for _, m := range scope.Metrics {
-			if sum, ok := m.Data.(metricdata.Sum[int64]); ok {
-				for _, point := range sum.DataPoints {
-					fmt.Println(m.Name, point.Value, point.Attributes.Encoded(attribute.DefaultEncoder()))
-				}
+			var points []metricdata.DataPoint[int64]
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				points = data.DataPoints
+			case metricdata.Gauge[int64]:
+				points = data.DataPoints
+			}
+			for _, point := range points {
+				fmt.Println(m.Name, point.Value, point.Attributes.Encoded(attribute.DefaultEncoder()))
 			}
 		}
 	}
@@ -67,7 +75,7 @@ func ExampleObserve() {
 
 	printSums(reader)
 	// Output:
-	// httpretry.retries 1 http.request.method=GET,http.response.status_code=503
+	// httpretry.retries 1 http.request.method=GET,http.response.status_code=503,httpretry.outcome=transient
 }
 
 // A budget that processes share has a type of its own for its decisions. That
@@ -93,6 +101,56 @@ func ExampleObserveBudget() {
 	// Unordered output:
 	// httpretry.budget.decisions 1 httpretry.allowed=true,httpretry.budget=shared
 	// httpretry.budget.decisions 1 httpretry.allowed=false,httpretry.budget=shared
+}
+
+// Gauges show the state of each host. Observe needs the same Config.
+func ExampleOrigins() {
+	reader := sdkmetric.NewManualReader()
+	cfg := otelretry.Config{
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+		Name:          "payments",
+		Hosts:         []string{"127.0.0.1"},
+	}
+	transport, err := httpretry.New(httpretry.Config{
+		Policy: httpretry.Policy{Backoff: strategies.Constant{}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := otelretry.Origins(transport, cfg); err != nil {
+		log.Fatal(err)
+	}
+	srv := retriedOnce()
+	defer srv.Close()
+	resp, err := (&http.Client{Transport: transport}).Get(srv.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+
+	printSums(reader)
+	// Output:
+	// httpretry.budget.balance 5 httpretry.transport=payments,server.address=127.0.0.1
+	// httpretry.request.waiting 0 httpretry.transport=payments,server.address=127.0.0.1
+}
+
+// The gauge is 0 if a file cannot be read. The policies remain as they were.
+func ExamplePolicyFile() {
+	reader := sdkmetric.NewManualReader()
+	reloader := &policyfile.Reloader{
+		Path: "missing.json", Transport: new(httpretry.RetryTransport), Report: func(error) {},
+	}
+	_, err := otelretry.PolicyFile(reloader, otelretry.Config{
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = reloader.Reload() // is reported
+
+	printSums(reader)
+	// Output:
+	// httpretry.policyfile.in_effect 0
 }
 
 // Each attempt has a span, and those of retries have the number of the retry.

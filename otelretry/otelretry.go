@@ -54,11 +54,27 @@
 //		Base: otelretry.NewTransport(base),
 //	}
 //
-// The number of label sets is bounded, because methods that are not well known
-// are recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
-// Paths and headers are not recorded. The README of this module has a table of
-// all metrics with their labels. docs/stability.md in the repository has the
-// rules for later versions.
+// [Origins] registers gauges of the state of a transport's origins, and
+// [PolicyFile] one of a file of policies:
+//
+//	httpretry.budget.balance          how many retries a budget would allow now
+//	httpretry.cooldown.remaining      the rest of a cool-down, in seconds
+//	httpretry.request.waiting         requests that wait for a retry or a cool-down
+//	httpretry.policyfile.in_effect    1 if the last change of the file is in effect
+//
+// If the context of a request has a span that is recorded, [Observe] adds two
+// events to it for each wait. httpretry.wait is at its beginning, with the
+// planned seconds, the seconds that the server asked for, and the result of the
+// attempt before. httpretry.waited has the seconds that it really took, and is
+// added when the attempt after it has ended, or the request. A first attempt
+// that a cool-down delayed has only the second one.
+//
+// The number of label sets is bounded by the configuration. Methods that are not
+// well known are recorded as "_OTHER", and so are hosts that [Config.Hosts] does
+// not name. Paths and headers are not recorded. The README of this module has a
+// table of all metrics with their labels, and one of the conventions that their
+// names follow. docs/stability.md in the repository has the rules for later
+// versions.
 package otelretry
 
 import (
@@ -66,7 +82,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -93,25 +108,43 @@ const (
 	resendKey  = attribute.Key("http.request.resend_count")
 	errorKey   = attribute.Key("error.type")
 	addressKey = attribute.Key("server.address")
-	reasonKey  = attribute.Key("httpretry.reason")
-	budgetKey  = attribute.Key("httpretry.budget")
-	allowedKey = attribute.Key("httpretry.allowed")
+	portKey    = attribute.Key("server.port")
+
+	transportKey = attribute.Key("httpretry.transport")
+	policyKey    = attribute.Key("httpretry.policy")
+	outcomeKey   = attribute.Key("httpretry.outcome")
+	reasonKey    = attribute.Key("httpretry.reason")
+	budgetKey    = attribute.Key("httpretry.budget")
+	allowedKey   = attribute.Key("httpretry.allowed")
+	plannedKey   = attribute.Key("httpretry.wait.planned")
+	askedKey     = attribute.Key("httpretry.wait.asked")
+	waitedKey    = attribute.Key("httpretry.wait.duration")
 
 	otherValue = "_OTHER"
 )
 
-// Config configures [Observe] and [ObserveBudget]. Its zero value is valid.
+// Config configures [Observe], [ObserveBudget], [Origins] and [PolicyFile]. Its
+// zero value is valid.
 type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
 	// MeterProvider creates the instruments. Nil means otel.GetMeterProvider().
 	MeterProvider metric.MeterProvider
 
-	// Hosts lists the values that the label server.address may have: names or
-	// IP addresses, without ports or wildcards. Case and a trailing dot do not
-	// matter, and a name outside ASCII must be written as requests have it.
-	// All other hosts are recorded as "_OTHER". If Hosts is empty, server.address
-	// is not recorded.
+	// Name is the value of the label httpretry.transport of all metrics. "" means
+	// that it is not recorded. If a program has several transports, each needs a
+	// name of its own for [Origins].
+	Name string
+
+	// Hosts lists the values that the label server.address may have: hosts as in
+	// the keys of httpretry.Config.Policies, with or without a port or a
+	// wildcard, such as "*.example.com". An IPv6 address needs brackets only
+	// before a port. The most specific one wins, and the label of a wildcard is
+	// the wildcard. All other hosts are recorded as "_OTHER". If Hosts is empty,
+	// server.address and server.port are not recorded.
+	//
+	// A server may redirect to any port. So server.port is recorded only if it is
+	// in Hosts, or the default of the scheme.
 	Hosts []string
 }
 
@@ -128,7 +161,8 @@ type BudgetDecision struct {
 }
 
 type observer struct {
-	hosts    map[string]bool
+	hosts    hosts
+	common   []attribute.KeyValue // of all metrics
 	retries  metric.Int64Counter
 	waits    metric.Float64Histogram
 	attempts metric.Int64Histogram
@@ -153,28 +187,30 @@ type refusals struct {
 // safe for concurrent use. The error lists the values of Config.Hosts that are
 // not valid, and the error of the meter provider.
 func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
+	o := &observer{common: cfg.common(), refused: map[*http.Request]refusals{}}
+	var err error
+	o.hosts, err = newHosts(cfg.Hosts)
+	if err := errors.Join(err, o.instruments(cfg.meter())); err != nil {
+		return nil, err
+	}
+	return o.observe, nil
+}
+
+// meter returns the meter for all instruments.
+func (cfg Config) meter() metric.Meter {
 	provider := cfg.MeterProvider
 	if provider == nil {
 		provider = otel.GetMeterProvider()
 	}
-	o := &observer{
-		hosts:   make(map[string]bool, len(cfg.Hosts)),
-		refused: map[*http.Request]refusals{},
+	return provider.Meter(Scope)
+}
+
+// common returns the labels of all metrics.
+func (cfg Config) common() []attribute.KeyValue {
+	if cfg.Name == "" {
+		return nil
 	}
-	var problems []error
-	for i, host := range cfg.Hosts {
-		if !isHost(host) {
-			problems = append(problems, fmt.Errorf("otelretry: Config.Hosts[%d]: "+
-				"%q: want a name or an IP address, without a port", i, host))
-		}
-		o.hosts[canonicalHost(host)] = true
-	}
-	meter := provider.Meter(Scope)
-	problems = append(problems, o.instruments(meter))
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
-	return o.observe, nil
+	return []attribute.KeyValue{transportKey.String(cfg.Name)}
 }
 
 // ObserveBudget returns a function for the decisions of a budget that processes
@@ -191,14 +227,10 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 //
 // It counts decisions in httpretry.budget.decisions, with the labels
 // httpretry.budget ("shared" or "local") and httpretry.allowed. It uses only
-// the MeterProvider of cfg. The function is safe for concurrent use. The error
+// the MeterProvider and the Name of cfg. The function is safe for concurrent use. The error
 // is that of the meter provider.
 func ObserveBudget(cfg Config) (func(context.Context, BudgetDecision), error) {
-	provider := cfg.MeterProvider
-	if provider == nil {
-		provider = otel.GetMeterProvider()
-	}
-	decisions, err := provider.Meter(Scope).Int64Counter("httpretry.budget.decisions",
+	decisions, err := cfg.meter().Int64Counter("httpretry.budget.decisions",
 		metric.WithUnit("{decision}"),
 		metric.WithDescription("Retries that were asked for, by the budget that decided."))
 	if err != nil {
@@ -210,7 +242,7 @@ func ObserveBudget(cfg Config) (func(context.Context, BudgetDecision), error) {
 			budget = "shared"
 		}
 		decisions.Add(ctx, 1, metric.WithAttributes(
-			budgetKey.String(budget), allowedKey.Bool(d.Allowed)))
+			append(cfg.common(), budgetKey.String(budget), allowedKey.Bool(d.Allowed))...))
 	}, nil
 }
 
@@ -242,9 +274,11 @@ func (o *observer) instruments(meter metric.Meter) error {
 }
 
 func (o *observer) observe(ctx context.Context, e httpretry.Event) {
-	labels := make([]attribute.KeyValue, 0, 5)
-	if len(o.hosts) > 0 {
-		labels = append(labels, addressKey.String(o.addressLabel(e.Request)))
+	addWaits(trace.SpanFromContext(ctx), e)
+	labels := append(make([]attribute.KeyValue, 0, 8), o.common...)
+	labels = o.hosts.add(labels, e.Request.URL)
+	if key := e.Attempt.PolicyKey; key != "" {
+		labels = append(labels, policyKey.String(key))
 	}
 	ended := []attribute.KeyValue{reasonKey.String(e.Reason.String()), resultLabel(e)}
 	if e.Resuming && e.Reason != httpretry.ReasonNone {
@@ -257,7 +291,8 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	}
 	refused := isRefusal(e.Err)
 	if e.Reason == httpretry.ReasonNone && !refused {
-		o.retries.Add(ctx, 1, metric.WithAttributes(append(labels, resultLabel(e))...))
+		o.retries.Add(ctx, 1, metric.WithAttributes(append(labels,
+			outcomeLabel(e), resultLabel(e))...))
 	}
 	// The request of a body that broke off was recorded when it ended.
 	if e.Resuming {
@@ -270,6 +305,23 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	set := metric.WithAttributes(append(labels, ended...)...)
 	o.attempts.Record(ctx, int64(sent), set)
 	o.duration.Record(ctx, e.Elapsed.Seconds(), set)
+}
+
+// addWaits adds the events of the waits before and after e's attempt to the span
+// of the request.
+func addWaits(span trace.Span, e httpretry.Event) {
+	if !span.IsRecording() {
+		return
+	}
+	if e.Waited > 0 {
+		span.AddEvent("httpretry.waited", trace.WithAttributes(
+			waitedKey.Float64(e.Waited.Seconds())))
+	}
+	if e.Reason == httpretry.ReasonNone {
+		span.AddEvent("httpretry.wait", trace.WithAttributes(
+			plannedKey.Float64(e.Wait.Seconds()), askedKey.Float64(e.Asked.Seconds()),
+			outcomeLabel(e), resultLabel(e)))
+	}
 }
 
 // sent returns how many attempts of a request were sent until e. Each refused
@@ -325,6 +377,15 @@ func isRefusal(err error) bool {
 	}
 }
 
+// outcomeLabel returns why an attempt is retried. The Outcome of one whose body
+// broke off is that of its response.
+func outcomeLabel(e httpretry.Event) attribute.KeyValue {
+	if e.Attempt.Outcome == httpretry.Unprocessed {
+		return outcomeKey.String(httpretry.Unprocessed.String())
+	}
+	return outcomeKey.String(httpretry.Transient.String())
+}
+
 // resultLabel returns the status or the kind of error that an attempt ended
 // with.
 func resultLabel(e httpretry.Event) attribute.KeyValue {
@@ -348,47 +409,6 @@ func methodLabel(method string) string {
 		return method
 	}
 	return otherValue
-}
-
-// addressLabel returns the host of a request, or "_OTHER" if it is not one of
-// Config.Hosts.
-func (o *observer) addressLabel(req *http.Request) string {
-	if req.URL != nil {
-		if host := canonicalHost(req.URL.Hostname()); o.hosts[host] {
-			return host
-		}
-	}
-	return otherValue
-}
-
-// isHost reports whether host can be the host of a URL, without a port.
-func isHost(host string) bool {
-	if _, err := netip.ParseAddr(withoutBrackets(host)); err == nil {
-		return true
-	}
-	return host != "" && !strings.ContainsAny(host, "/:@[]* ")
-}
-
-// canonicalHost returns the same value for all spellings of a host that
-// httpretry considers equal: a name in lower case without trailing dots, or an
-// IP address in its shortest form. Unlike httpretry's, an IPv6 address has no
-// brackets, as the semantic conventions want it.
-func canonicalHost(host string) string {
-	host = strings.ToLower(withoutBrackets(host))
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.String()
-	}
-	return strings.TrimRight(host, ".")
-}
-
-// withoutBrackets removes the brackets around an IPv6 address.
-func withoutBrackets(host string) string {
-	if inner, ok := strings.CutPrefix(host, "["); ok {
-		if inner, ok = strings.CutSuffix(inner, "]"); ok {
-			return inner
-		}
-	}
-	return host
 }
 
 // NewTransport returns otelhttp's transport with the given options, with

@@ -2,6 +2,7 @@ package otelretry_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/otelretry"
+	"github.com/seed421102f4/httpretry/policyfile"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -97,7 +99,7 @@ func text(set attribute.Set) string {
 	var parts []string
 	for _, kv := range set.ToSlice() {
 		value := kv.Value.String()
-		if isNumber := kv.Value.Type() == attribute.INT64; isNumber != (kv.Key == "http.response.status_code") {
+		if isNumber := kv.Value.Type() == attribute.INT64; isNumber != (kv.Key == "http.response.status_code" || kv.Key == "server.port") {
 			value += " of the wrong type"
 		}
 		parts = append(parts, fmt.Sprintf("%s=%s", kv.Key, value))
@@ -142,7 +144,7 @@ func TestRetriesAndRequests(t *testing.T) {
 	})
 
 	assert.Equal(t, map[string]int64{
-		"http.request.method=GET http.response.status_code=503": 1 + 2 + 2,
+		"http.request.method=GET http.response.status_code=503 httpretry.outcome=transient": 1 + 2 + 2,
 	}, counts(t, metrics["httpretry.retries"]))
 
 	buckets := map[string][]uint64{}
@@ -302,7 +304,7 @@ func TestUnprocessedAttemptsOfNetHTTP(t *testing.T) {
 			require.Error(t, do(t, client, "POST", srv.URL))
 		})
 		assert.EqualValues(t, 3, onlyRequests(t, metrics).Sum)
-		assert.Equal(t, map[string]int64{"error.type=" + status + " http.request.method=POST": 2}, counts(t, metrics["httpretry.retries"]))
+		assert.Equal(t, map[string]int64{"error.type=" + status + " http.request.method=POST httpretry.outcome=unprocessed": 2}, counts(t, metrics["httpretry.retries"]))
 	}
 }
 
@@ -424,7 +426,7 @@ func TestResumes(t *testing.T) {
 		return err
 	}
 	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) { require.NoError(t, read(client)) })
-	assert.Equal(t, map[string]int64{"error.type=connection broken http.request.method=GET": 1}, counts(t, metrics["httpretry.retries"]))
+	assert.Equal(t, map[string]int64{"error.type=connection broken http.request.method=GET httpretry.outcome=transient": 1}, counts(t, metrics["httpretry.retries"]))
 	assert.Equal(t, map[string]int64{"http.response.status_code=206 httpretry.reason=success": 1}, counts(t, metrics["httpretry.resumes"]))
 	assert.EqualValues(t, 1, onlyRequests(t, metrics).Count)
 
@@ -457,7 +459,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		}
 	})
 	assert.Equal(t, map[string]int64{
-		"error.type=failed http.request.method=GET server.address=_OTHER": 200,
+		"error.type=failed http.request.method=GET httpretry.outcome=transient server.address=_OTHER": 200,
 	}, counts(t, metrics["httpretry.retries"]))
 	var labels []string
 	for _, point := range requests(t, metrics) {
@@ -468,7 +470,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		"error.type=failed http.request.method=GET httpretry.reason=attempts_exhausted server.address=_OTHER",
 		"http.request.method=_OTHER http.response.status_code=200 httpretry.reason=success server.address=api.example",
 		"http.request.method=QUERY http.response.status_code=200 httpretry.reason=success server.address=::1",
-		"error.type=invalid status http.request.method=PUT httpretry.reason=permanent server.address=api.example",
+		"error.type=invalid status http.request.method=PUT httpretry.reason=permanent server.address=api.example server.port=80",
 	}, labels)
 }
 
@@ -481,16 +483,21 @@ func TestTimeouts(t *testing.T) {
 	metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
 		require.Error(t, do(t, client, "GET", "http://a.test/"))
 	})
-	assert.Equal(t, map[string]int64{"error.type=timeout http.request.method=GET": 2}, counts(t, metrics["httpretry.retries"]))
+	assert.Equal(t, map[string]int64{"error.type=timeout http.request.method=GET httpretry.outcome=transient": 2}, counts(t, metrics["httpretry.retries"]))
 }
 
 func TestBadHosts(t *testing.T) {
-	_, err := otelretry.Observe(otelretry.Config{Hosts: []string{"a.example", "", "b.example:80", "http://c.example", "*.d.example", "[e.example]"}})
-	require.EqualError(t, err, `otelretry: Config.Hosts[1]: "": want a name or an IP address, without a port
-otelretry: Config.Hosts[2]: "b.example:80": want a name or an IP address, without a port
-otelretry: Config.Hosts[3]: "http://c.example": want a name or an IP address, without a port
-otelretry: Config.Hosts[4]: "*.d.example": want a name or an IP address, without a port
-otelretry: Config.Hosts[5]: "[e.example]": want a name or an IP address, without a port`)
+	var want []string
+	bad := []string{"", "b.example:", "b.example:65536", "b.example:0", "http://c.example", "a.*.example", "*.", "[e.example]", "*.::1"}
+	for i, host := range bad {
+		want = append(want, fmt.Sprintf("otelretry: Config.Hosts[%d]: %q: want a name or an IP address, "+
+			"with or without a port, or a wildcard as \"*.example.com\"", i+1, host))
+	}
+	cfg := otelretry.Config{Hosts: append([]string{"a.example"}, bad...)}
+	_, err := otelretry.Observe(cfg)
+	require.EqualError(t, err, strings.Join(want, "\n"))
+	_, err = otelretry.Origins(new(httpretry.RetryTransport), cfg)
+	require.EqualError(t, err, strings.Join(want, "\n"))
 }
 
 // The default meter provider is the global one.
@@ -708,7 +715,7 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	want := map[string]string{}
-	row := regexp.MustCompile("(?m)^\\| `(httpretry\\.[^`]+)` \\| (counter|histogram) \\| `([^`]+)` \\| (.*) \\|$")
+	row := regexp.MustCompile("(?m)^\\| `(httpretry\\.[^`]+)` \\| (counter|histogram|gauge|up-down counter) \\| `([^`]+)` \\| (.*) \\|$")
 	label := regexp.MustCompile("`([^`]+)`")
 	for _, m := range row.FindAllStringSubmatch(string(readme), -1) {
 		var labels []string
@@ -723,6 +730,7 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 	cfg := otelretry.Config{
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), Hosts: []string{"a.test"},
 	}
+	cfg.Name = "payments"
 	observe, err := otelretry.Observe(cfg)
 	require.NoError(t, err)
 	decided, err := otelretry.ObserveBudget(cfg)
@@ -740,8 +748,15 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 	})
 	resuming := policy()
 	resuming.Resume = true
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: resuming, Observe: observe})
+	resuming.Budget = &httpretry.HostBudget{}
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": resuming}, Observe: observe})
 	require.NoError(t, err)
+	_, err = otelretry.Origins(transport, cfg)
+	require.NoError(t, err)
+	reloader := &policyfile.Reloader{Path: "none", Transport: transport, Report: func(error) {}}
+	_, err = otelretry.PolicyFile(reloader, cfg)
+	require.NoError(t, err)
+	require.Error(t, reloader.Reload())
 	client := &http.Client{Transport: transport}
 	require.NoError(t, do(t, client, "GET", "http://a.test/"))
 	require.Error(t, do(t, client, "GET", "http://a.test/error"))
@@ -758,26 +773,17 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 	got := map[string]string{}
 	for _, m := range data.ScopeMetrics[0].Metrics {
 		var labels []string
-		note := func(set attribute.Set) {
-			for _, kv := range set.ToSlice() {
-				labels = append(labels, string(kv.Key))
-			}
-		}
 		kind := "histogram"
 		switch data := m.Data.(type) {
 		case metricdata.Sum[int64]:
-			kind = "counter"
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
-		case metricdata.Histogram[int64]:
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
-		case metricdata.Histogram[float64]:
-			for _, p := range data.DataPoints {
-				note(p.Attributes)
-			}
+			kind = map[bool]string{true: "counter", false: "up-down counter"}[data.IsMonotonic]
+		case metricdata.Gauge[int64], metricdata.Gauge[float64]:
+			kind = "gauge"
+		}
+		points, err := json.Marshal(m.Data)
+		require.NoError(t, err)
+		for _, key := range regexp.MustCompile(`"Key":"([^"]+)"`).FindAllStringSubmatch(string(points), -1) {
+			labels = append(labels, key[1])
 		}
 		slices.Sort(labels)
 		got[m.Name] = fmt.Sprintf("%s %s %v", kind, m.Unit, slices.Compact(labels))

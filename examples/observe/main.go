@@ -1,13 +1,19 @@
-// Observe shows how to see what httpretry does: as lines of log/slog, and as
-// metrics and spans of OpenTelemetry.
+// Observe shows how to see what httpretry does: as lines of log/slog, as metrics
+// of Prometheus, and as spans of OpenTelemetry.
 //
 // A server on this machine fails in several ways, so it needs no network:
 //
 //	go run .
+//
+// With -outages, it plays total outages of six hosts until it is interrupted,
+// and serves their metrics:
+//
+//	go run . -outages localhost:9464
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -15,16 +21,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
-	"strconv"
+	"os/signal"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -34,15 +42,30 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
+	addr := flag.String("outages", "", "play outages, and serve /metrics at this `address`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var err error
+	if *addr == "" {
+		err = run(ctx, os.Stdout)
+	} else {
+		err = serveOutages(ctx, *addr)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// telemetry keeps metrics and spans in memory. Other programs export them.
-type telemetry struct {
-	metrics *sdkmetric.ManualReader
-	spans   *tracetest.SpanRecorder
+// newMeters returns a MeterProvider whose metrics are in registry, which
+// promhttp.HandlerFor serves.
+func newMeters(registry *prometheus.Registry) (*sdkmetric.MeterProvider, error) {
+	exporter, err := otelprometheus.New(
+		otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
+	if err != nil {
+		return nil, err
+	}
+	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)), nil
 }
 
 // run sends the requests and prints the records.
@@ -50,13 +73,16 @@ func run(ctx context.Context, out io.Writer) error {
 	srv := httptest.NewServer(http.HandlerFunc(serve))
 	defer srv.Close()
 
-	tel := telemetry{sdkmetric.NewManualReader(), tracetest.NewSpanRecorder()}
+	registry, spans := prometheus.NewRegistry(), tracetest.NewSpanRecorder()
+	meters, err := newMeters(registry)
+	if err != nil {
+		return err
+	}
 	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{
 		ReplaceAttr: reproducible(srv.Listener.Addr().String()),
 	}))
-	client, err := newClient(logger,
-		sdkmetric.NewMeterProvider(sdkmetric.WithReader(tel.metrics)),
-		sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(tel.spans)))
+	client, err := newClient(logger, meters,
+		sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
 	if err != nil {
 		return err
 	}
@@ -81,7 +107,7 @@ func run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	return tel.print(ctx, out)
+	return show(registry, spans, out)
 }
 
 // newClient shows what a program has to do. Observe calls all observers, and
@@ -137,73 +163,25 @@ func reproducible(addr string) func([]string, slog.Attr) slog.Attr {
 	}
 }
 
-// print prints the metrics of httpretry, and all spans.
-func (t telemetry) print(ctx context.Context, out io.Writer) error {
-	var data metricdata.ResourceMetrics
-	if err := t.metrics.Collect(ctx, &data); err != nil {
-		return err
-	}
+// shown are the metrics whose values do not differ between two runs.
+var shown = regexp.MustCompile(`(?m)^httpretry_\w+_(total|attempts_count)\{.*$`)
+
+// show prints metrics of httpretry, and all spans.
+func show(registry *prometheus.Registry, spans *tracetest.SpanRecorder, out io.Writer) error {
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 	fmt.Fprintln(out, "\nThe metrics:")
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	var rows []string
-	for _, scope := range data.ScopeMetrics {
-		if scope.Scope.Name != otelretry.Scope {
-			continue // metrics of otelhttp
-		}
-		for _, m := range scope.Metrics {
-			rows = append(rows, points(m)...)
-		}
-	}
-	slices.Sort(rows)
-	for _, row := range rows {
-		fmt.Fprintln(table, row)
-	}
-	if err := table.Flush(); err != nil {
-		return err
+	for _, line := range shown.FindAllString(page.Body.String(), -1) {
+		fmt.Fprintln(out, line)
 	}
 	fmt.Fprintln(out, "\nThe spans, one for each attempt:")
-	for _, span := range t.spans.Ended() {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, span := range spans.Ended() {
 		attrs := attribute.NewSet(span.Attributes()...)
 		fmt.Fprintf(table, "%s\tstatus %s\tresend_count %s\n", span.Name(),
 			value(attrs, "http.response.status_code"), value(attrs, "http.request.resend_count"))
 	}
 	return table.Flush()
-}
-
-// points returns one line for each set of labels.
-func points(m metricdata.Metrics) []string {
-	var rows []string
-	add := func(set attribute.Set, what string) {
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s", m.Name, labels(set), what))
-	}
-	switch data := m.Data.(type) {
-	case metricdata.Sum[int64]:
-		for _, p := range data.DataPoints {
-			add(p.Attributes, strconv.FormatInt(p.Value, 10))
-		}
-	case metricdata.Histogram[int64]:
-		for _, p := range data.DataPoints {
-			add(p.Attributes, fmt.Sprintf("%d in %d requests", p.Sum, p.Count))
-		}
-	case metricdata.Histogram[float64]:
-		// The duration of requests differs between two runs, and so do waits.
-		if m.Name == "httpretry.wait" {
-			for _, p := range data.DataPoints {
-				add(p.Attributes, fmt.Sprintf("%d waits", p.Count))
-			}
-		}
-	}
-	return rows
-}
-
-// labels formats a set of labels, by the last part of their names.
-func labels(set attribute.Set) string {
-	var parts []string
-	for _, kv := range set.ToSlice() {
-		name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '.')+1:])
-		parts = append(parts, fmt.Sprintf("%s=%s", name, kv.Value.String()))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // value returns the value of an attribute, or "-" if there is none.

@@ -27,7 +27,7 @@ var imports = map[string]string{
 		"github.com/redis/go-redis/v9/maintnotifications httpretry",
 	"otelretry": "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp " +
 		"go.opentelemetry.io/otel go.opentelemetry.io/otel/attribute " +
-		"go.opentelemetry.io/otel/metric go.opentelemetry.io/otel/trace httpretry",
+		"go.opentelemetry.io/otel/metric go.opentelemetry.io/otel/trace httpretry policyfile",
 
 	"internal/cooldown":    "internal/hosttable",
 	"internal/origintable": "internal/hosttable",
