@@ -74,8 +74,15 @@ func operate(ctx context.Context, file, addr string, out io.Writer) error {
 		second.print("%s is in effect.\n", file)
 	}
 
+	debug, err := retrydebug.New(retrydebug.Config{
+		Transports: map[string]*httpretry.RetryTransport{"demo": transport},
+		Reloaders:  []*policyfile.Reloader{reloader},
+	})
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/debug/httpretry", retrydebug.Handler(transport))
+	mux.Handle("/debug/httpretry", debug)
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
