@@ -397,7 +397,8 @@ func TestFile(t *testing.T) {
 		write("<")
 		require.Error(t, r.Reload())
 		got = page(t, h, "")
-		assert.Contains(t, text(got), path+": changed 0s ago\n"+path+":1:1: invalid character")
+		assert.Contains(t, text(got), path+": changed 0s ago, not in effect: the policies before it remain\n"+
+			path+":1:1: invalid character")
 		assert.NotContains(t, text(got), "maxAttempts")
 		assert.Contains(t, text(page(t, h, "?policies")), "maxAttempts")
 		first := readJSON(t, h).Transports[0]
