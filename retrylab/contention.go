@@ -54,12 +54,9 @@ func contend(l lab, o *options) (report.Report, error) {
 
 func (l lab) contentionReport(all []spec.Named, ns []int, runs int, network contention.Network, random *rand.Rand) report.Report {
 	table := report.Table{
-		Title: "Calls and time",
-		Note:  "Calls are the writes that the server got, and the time is until the last client was done.",
-		Columns: []report.Column{
-			{Name: "strategy"}, {Name: "clients", Kind: report.Count}, {Name: "calls", Kind: report.Count},
-			{Name: "time", Kind: report.Seconds},
-		},
+		Title:   "Calls and time",
+		Note:    "Calls are the writes that the server got, and the time is until the last client was done.",
+		Columns: []string{"strategy", "clients", "calls", "time"},
 	}
 	calls := &chart.Chart{
 		Title: "Calls until all clients have changed one row",

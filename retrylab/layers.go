@@ -67,21 +67,18 @@ func checkKinds(kinds []string) error {
 }
 
 func layersReport(s layers.Scenario) report.Report {
-	columns := []report.Column{{Name: "failure"}, {Name: "retries"}}
+	columns := []string{"failure", "retries"}
 	for i := range s.Services {
-		columns = append(columns, report.Column{Name: fmt.Sprint(i + 1), Kind: report.Number})
+		columns = append(columns, fmt.Sprint(i+1))
 	}
 	return report.Report{
 		Title: "Retries in a chain of services",
 		About: fmt.Sprintf("Users, who do not retry, call the first of %d services, each service calls the next with up to %d attempts, and the last one calls a server. The services run RetryTransports. For random, each service and the server fail %s of their requests; for replica, one of %d replicas of the server refuses connections; for down, the server fails.",
-			s.Services, s.Attempts, report.Share.Show(s.Failing), s.Replicas),
+			s.Services, s.Attempts, report.Show(report.Share(s.Failing)), s.Replicas),
 		Tables: []report.Table{
-			{Title: "What users see", Note: "Without retries, with unlimited ones, with budgets, with Middleware, and with both. The times are until users have an answer, of either kind.", Columns: []report.Column{
-				{Name: "failure"}, {Name: "retries"}, {Name: "success", Kind: report.Share},
-				{Name: "p50", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
-			}},
+			{Title: "What users see", Note: "Without retries, with unlimited ones, with budgets, with Middleware, and with both. The times are until users have an answer, of either kind.", Columns: []string{"failure", "retries", "success", "p50", "p99"}},
 			{Title: "Calls for each user's request", Note: "The numbers are those of the services.",
-				Columns: append(columns, report.Column{Name: "server", Kind: report.Number})},
+				Columns: append(columns, "server")},
 		},
 	}
 }
@@ -116,7 +113,7 @@ func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) err
 		if err != nil {
 			return err
 		}
-		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, result.Succeeded, result.Quantile(0.5), result.Quantile(0.99)})
+		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, report.Share(result.Succeeded), result.Quantile(0.5), result.Quantile(0.99)})
 		calls, line := []any{s.Failure, v.name}, chart.Series{Name: v.name, Points: true}
 		for i, n := range result.Calls {
 			calls = append(calls, n)

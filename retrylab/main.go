@@ -85,7 +85,7 @@ func (l lab) usage(w io.Writer) {
 
 // make runs a command and writes its report.
 func (l lab) make(c command, args []string) error {
-	o := newOptions(c.name, args, l.stderr)
+	o := newOptions(c.name, args)
 	r, err := c.run(l, o)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

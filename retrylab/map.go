@@ -102,17 +102,17 @@ func (f *mapFlags) report(kinds []string, loads, cuts []int, back [][][]float64)
 	r := report.Report{
 		Title: "Which fleets come back",
 		About: fmt.Sprintf("%d processes make a load on a server that can answer %s requests a second. For %v, the server has less of its capacity. Each request has up to %d attempts with a timeout of %v, and the server goes on with those whose clients have given up. The waits of the budget \"default\" are those of a RetryTransport by default, and all others are those of DecorrelatedV2.",
-			f.processes, report.Number.Show(s.Capacity), f.trigger, f.attempts, f.timeout),
+			f.processes, report.Show(s.Capacity), f.trigger, f.attempts, f.timeout),
 	}
 	names := map[string]string{
 		"none": "no retries", "unlimited": "no budget", "proxy": "20 % of 10 s, in a proxy",
 		"aws2026": "AWS SDKs, 2026", "grpc": "gRPC's throttle", "default": "httpretry's default",
 	}
 	heat := &chart.Heat{Title: "Seconds until the fleet is back, by the load and the capacity that is lost", X: "load", Y: "lost"}
-	columns := []report.Column{{Name: "lost"}}
+	columns := []string{"lost"}
 	for _, load := range loads {
 		heat.Cols = append(heat.Cols, fmt.Sprintf("%d %%", load))
-		columns = append(columns, report.Column{Name: fmt.Sprintf("%d%%", load), Kind: report.Seconds})
+		columns = append(columns, fmt.Sprintf("%d%%", load))
 	}
 	most := 1.0
 	for k, kind := range kinds {

@@ -242,13 +242,9 @@ func (l lab) parallel(n int, run func(i int) error) error {
 func outageReport(f outageFlags, variants []*variant) report.Report {
 	s := f.scenario
 	table := report.Table{
-		Title: "What happened",
-		Note:  "Success is the share of the requests from the outage on that succeed; load, the attempts per request in the outage; peak, the most attempts in 100 ms; back, the time after the outage until as many requests succeed as before it, which is never if the simulation ends sooner; p50 and p99, the time to success of those requests that succeed.",
-		Columns: []report.Column{
-			{Name: "fleet"}, {Name: "success", Kind: report.Share}, {Name: "retries", Kind: report.Count},
-			{Name: "load", Kind: report.Number}, {Name: "peak", Kind: report.Count}, {Name: "back", Kind: report.Seconds},
-			{Name: "p50", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
-		},
+		Title:   "What happened",
+		Note:    "Success is the share of the requests from the outage on that succeed; load, the attempts per request in the outage; peak, the most attempts in 100 ms; back, the time after the outage until as many requests succeed as before it, which is never if the simulation ends sooner; p50 and p99, the time to success of those requests that succeed.",
+		Columns: []string{"fleet", "success", "retries", "load", "peak", "back", "p50", "p99"},
 	}
 	for _, v := range variants {
 		r := v.result
@@ -257,7 +253,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 		if !recovers {
 			back = report.Never
 		}
-		table.Rows = append(table.Rows, []any{v.name, float64(ok) / float64(begun), r.Retries, r.Load(s.From, s.To), r.Peak(), back,
+		table.Rows = append(table.Rows, []any{v.name, report.Share(float64(ok) / float64(begun)), r.Retries, r.Load(s.From, s.To), r.Peak(), back,
 			quantile(r, 0.5), quantile(r, 0.99)})
 	}
 	timeout := "without a timeout"
@@ -267,7 +263,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 	r := report.Report{
 		Title: "A fleet and a server that fails for a while",
 		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. %s for a request, %s. The server goes on with requests whose clients have given up.",
-			report.Number.Show(s.Rate), report.Number.Show(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
+			report.Show(s.Rate), report.Show(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
 		Tables:  []report.Table{table},
 		Figures: outageCharts(s, variants),
 		Notes:   outageNotes(s, variants),

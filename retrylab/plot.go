@@ -51,20 +51,13 @@ func plot(l lab, o *options) (report.Report, error) {
 
 func plotReport(all []spec.Named, failures, retries int) report.Report {
 	peaks := report.Table{
-		Title: "Peaks",
-		Note:  "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
-		Columns: []report.Column{
-			{Name: "strategy"}, {Name: "in 10 ms", Kind: report.Share}, {Name: "in 100 ms", Kind: report.Share},
-			{Name: "mean until last retry", Kind: report.Seconds},
-		},
+		Title:   "Peaks",
+		Note:    "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
+		Columns: []string{"strategy", "in 10 ms", "in 100 ms", "mean until last retry"},
 	}
 	waits := report.Table{
-		Title: "Waits before each retry",
-		Columns: []report.Column{
-			{Name: "strategy"}, {Name: "retry", Kind: report.Count}, {Name: "mean", Kind: report.Seconds},
-			{Name: "p5", Kind: report.Seconds}, {Name: "median", Kind: report.Seconds},
-			{Name: "p95", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
-		},
+		Title:   "Waits before each retry",
+		Columns: []string{"strategy", "retry", "mean", "p5", "median", "p95", "p99"},
 	}
 	samples := make([]*spread.Sample, len(all))
 	for i, s := range all {
@@ -77,7 +70,7 @@ func plotReport(all []spec.Named, failures, retries int) report.Report {
 				sample.Quantile(k, 0.05), sample.Quantile(k, 0.5), sample.Quantile(k, 0.95), sample.Quantile(k, 0.99)})
 		}
 		largest := sample.Peaks(10*time.Millisecond, 100*time.Millisecond)
-		peaks.Rows = append(peaks.Rows, []any{s.Name, largest[0], largest[1], total})
+		peaks.Rows = append(peaks.Rows, []any{s.Name, report.Share(largest[0]), report.Share(largest[1]), total})
 	}
 	return report.Report{
 		Title: "How strategies spread retries",

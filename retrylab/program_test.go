@@ -21,8 +21,8 @@ func TestProgram(t *testing.T) {
 		stdout, stderr string
 		status         int
 	}{
-		{[]string{"outage", "-budgets=unlimited,none", "-length=40s", "-json=-"}, `"fleet": "unlimited"`, "", 0},
-		{[]string{"layers", "-users=10", "-test.v"}, "", "retrylab layers: -test.v: want one of ", 2},
+		{[]string{"outage", "-budgets=unlimited,none", "-length=40s"}, "\nunlimited  ", "", 0},
+		{[]string{"layers", "-users=10", "-test.v"}, "", "retrylab layers: flag provided but not defined: -test.v", 2},
 		{[]string{"-h"}, "retrylab outage", "", 0},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -128,10 +128,10 @@ func (f *restartFlags) report() report.Report {
 	r := report.Report{
 		Title: "A host that restarts",
 		About: fmt.Sprintf("%d processes with a RetryTransport each have sent %s requests a second each for %v when %d of %d replicas of their host restart. The policy has up to %d attempts and %s. The figures are means of %d runs.",
-			s.Processes, report.Number.Show(s.Rate), s.Up, s.Restarting, s.Replicas, f.attempts, f.budgetText(), f.runs),
+			s.Processes, report.Show(s.Rate), s.Up, s.Restarting, s.Replicas, f.attempts, f.budgetText(), f.runs),
 	}
 	if s.Load > 0 {
-		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Share.Show(s.Load))
+		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Show(report.Share(s.Load)))
 	}
 	if !f.seeded {
 		r.Notes = []string{"The random numbers of the default waits have no seed, so figures differ between runs. They are repeatable with -backoff."}
@@ -141,12 +141,8 @@ func (f *restartFlags) report() report.Report {
 
 func restartTable(kind string, first bool) report.Table {
 	t := report.Table{
-		Title: "Restarts: " + kind,
-		Columns: []report.Column{
-			{Name: "down"}, {Name: "client"}, {Name: "begun", Kind: report.Number},
-			{Name: "failed", Kind: report.Number}, {Name: "worst", Kind: report.Count}, {Name: "sends", Kind: report.Number},
-			{Name: "lost", Kind: report.Seconds}, {Name: "back", Kind: report.Seconds}, {Name: "latest", Kind: report.Seconds},
-		},
+		Title:   "Restarts: " + kind,
+		Columns: []string{"down", "client", "begun", "failed", "worst", "sends", "lost", "back", "latest"},
 	}
 	if first {
 		t.Note = "Begun is the requests that began in the restart; failed, how many of them failed, and worst, in one run; sends, the attempts per request in the restart; lost, all requests that failed, in seconds of traffic; back, the median time after the restart until requests succeed as before it, and latest, that of one run. go-retryablehttp has as many attempts, its waits of 1s, 2s, 4s and so on, and no budget."

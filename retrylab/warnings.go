@@ -30,11 +30,9 @@ func (f *policyFlags) budgetTables() []report.Table {
 		return nil
 	}
 	t := report.Table{
-		Title: "What the budget allows",
-		Note:  "The lines are Ratio, and Burst + Ratio x Window. A retry after a timeout costs two. Each retry that succeeds pays for one that failed, except with Strict.",
-		Columns: []report.Column{
-			{Name: "retries"}, {Name: "per budget", Kind: report.Number}, {Name: "all together", Kind: report.Number},
-		},
+		Title:   "What the budget allows",
+		Note:    "The lines are Ratio, and Burst + Ratio x Window. A retry after a timeout costs two. Each retry that succeeds pays for one that failed, except with Strict.",
+		Columns: []string{"retries", "per budget", "all together"},
 	}
 	all, succeeding := float64(n), f.failedRetries(n)
 	outage := f.burstSize() + succeeding*f.windowLength().Seconds()
@@ -106,7 +104,7 @@ func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {
 	}
 	if allowed := f.failedRetries(n) * f.windowLength().Seconds(); allowed < 1 {
 		warn("without a Burst, each budget allows %s failed retries per Window, which is less than one: use a Burst, or share the budget.",
-			report.Number.Show(allowed))
+			report.Show(allowed))
 	}
 }
 
@@ -141,11 +139,11 @@ func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sa
 	// Short waits are near one another, however random they are.
 	case near <= 0.05 || drawn.Quantile(0, 0.99) <= 2*width:
 	case same > 0.95:
-		warn("%s of the clients that fail at once retry at the same moment: use a strategy that is random.", report.Share.Show(same))
+		warn("%s of the clients that fail at once retry at the same moment: use a strategy that is random.", report.Show(report.Share(same)))
 	case same > 0.05:
-		warn("%s of the clients that fail at once retry at the same moment: their waits are cut off at a bound.", report.Share.Show(same))
+		warn("%s of the clients that fail at once retry at the same moment: their waits are cut off at a bound.", report.Show(report.Share(same)))
 	case drawn.Quantile(0, 0.95)-drawn.Quantile(0, 0.05) < drawn.Mean(0)/3:
-		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is more random.", report.Share.Show(near), width)
+		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is more random.", report.Show(report.Share(near)), width)
 	}
 	last := len(drawn.Waits) - 1
 	first, most := drawn.Mean(0), drawn.Mean(last)
@@ -181,7 +179,7 @@ func warnAboutShortWaits(warn func(string, ...any), drawn *spread.Sample, short 
 func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	spare := f.capacity - f.rate
 	if spare <= 0 {
-		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", report.Number.Show(f.rate), report.Number.Show(f.capacity))
+		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", report.Show(f.rate), report.Show(f.capacity))
 		return
 	}
 	n, ok := f.usesHostBudget()
@@ -193,7 +191,7 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 			warn("without a budget and MaxAttempts, the load grows as long as an outage lasts: the server may never recover.")
 		case f.rate*float64(f.attempts) > f.capacity:
 			warn("without a budget, an outage multiplies the load by %d, and the server can answer %s times its load: it may never recover.",
-				f.attempts, report.Number.Show(f.capacity/f.rate))
+				f.attempts, report.Show(f.capacity/f.rate))
 		}
 		return
 	}
@@ -201,7 +199,7 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	retries := f.burstSize() / 2 * float64(n)
 	if backlog := time.Duration(retries / spare * float64(time.Second)); backlog > longBacklog {
 		warn("if attempts time out, %d budgets with a Burst of %g allow %s retries however few requests they send, and the server needs %s for these in addition to its load: use a smaller Burst, or share the budget.",
-			n, f.burstSize(), report.Number.Show(retries), report.Duration(backlog))
+			n, f.burstSize(), report.Show(retries), report.Duration(backlog))
 	}
 }
 
@@ -211,10 +209,10 @@ const longBacklog = time.Minute
 // overload warns if the retries of random failures are too many for the server.
 func (f *policyFlags) overload(failures report.Table) []string {
 	for _, row := range failures.Rows {
-		failing, load := row[0].(float64), row[3].(float64)*f.rate
+		failing, load := row[0].(report.Share), row[3].(float64)*f.rate
 		if failing < 1 && f.rate < f.capacity && f.capacity < load {
 			return []string{fmt.Sprintf("Warning: if %s of the attempts fail, the server gets %s requests a second with the retries, and can answer %s.",
-				report.Share.Show(failing), report.Number.Show(load), report.Number.Show(f.capacity))}
+				report.Show(failing), report.Show(load), report.Show(f.capacity))}
 		}
 	}
 	return nil
@@ -227,6 +225,6 @@ func (f *policyFlags) warnAboutTokens(warn func(string, ...any), spare float64) 
 	each := map[string]int{"aws": 100, "aws2026": 35, "grpc": 4}[f.budget]
 	if retries := each * f.processes; float64(retries) > spare {
 		warn("%d budgets of %d retries each allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets.",
-			f.processes, each, report.Number.Show(float64(retries)), report.Number.Show(spare))
+			f.processes, each, report.Show(float64(retries)), report.Show(spare))
 	}
 }

@@ -20,31 +20,26 @@ type Report struct {
 	Notes   []string // conclusions
 }
 
-// A Table has a value of its column's kind in each cell.
+// A Table has a string, an int, a float64, a Share or a time.Duration in each
+// cell. NaN and Unknown are not known.
 type Table struct {
 	Title   string
 	Note    string // on the columns
-	Columns []Column
+	Columns []string
 	Rows    [][]any
 }
 
-// A Column is a column of a Table.
-type Column struct {
-	Name string
-	Kind Kind
+// A Share is shown in percent.
+type Share float64
+
+// Numeric reports whether the values of a column are numbers.
+func (t Table) Numeric(column int) bool {
+	if len(t.Rows) == 0 {
+		return false
+	}
+	_, isText := t.Rows[0][column].(string)
+	return !isText
 }
-
-// A Kind is the type and the format of the values in a column.
-type Kind int
-
-// Values are of these kinds. NaN and Unknown are not known.
-const (
-	Text    Kind = iota // string
-	Count               // int
-	Number              // float64
-	Share               // float64, shown in percent
-	Seconds             // time.Duration
-)
 
 // Never is a duration that does not end within the simulation.
 const Never = time.Duration(-1)
@@ -53,7 +48,7 @@ const Never = time.Duration(-1)
 const Unknown = time.Duration(-2)
 
 // Show formats a value for people.
-func (k Kind) Show(v any) string {
+func Show(v any) string {
 	switch v := v.(type) {
 	case string:
 		return v
@@ -61,19 +56,21 @@ func (k Kind) Show(v any) string {
 		return thousands(v)
 	case time.Duration:
 		return Duration(v)
+	case Share:
+		if v == v {
+			return percent(float64(v))
+		}
 	case float64:
 		switch {
-		case v != v:
-			return "-"
-		case k == Share:
-			return percent(v)
+		case math.Abs(v) >= 999.5:
+			return thousands(int(math.Round(v)))
+		case v == v:
+			return chart.Number(v)
 		}
-		if math.Abs(v) >= 999.5 {
-			return thousands(int(math.Round(v))) // as a Count
-		}
-		return chart.Number(v)
+	default:
+		panic(fmt.Sprintf("report: a value of type %T", v))
 	}
-	panic(fmt.Sprintf("report: a value of type %T", v))
+	return "-"
 }
 
 // percent shows more digits next to 0 and 100 %, where they matter.

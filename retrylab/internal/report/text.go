@@ -30,16 +30,11 @@ func WriteText(w io.Writer, r Report) error {
 }
 
 func writeTable(b *strings.Builder, t Table) {
-	cells := make([][]string, 0, len(t.Rows)+1)
-	var head []string
-	for _, c := range t.Columns {
-		head = append(head, c.Name)
-	}
-	cells = append(cells, head)
+	cells := [][]string{t.Columns}
 	for _, row := range t.Rows {
 		line := make([]string, len(row))
 		for i, v := range row {
-			line[i] = t.Columns[i].Kind.Show(v)
+			line[i] = Show(v)
 		}
 		cells = append(cells, line)
 	}
@@ -49,18 +44,16 @@ func writeTable(b *strings.Builder, t Table) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	shrink(t.Columns, widths)
+	shrink(t, widths)
 	for _, line := range cells {
 		var out strings.Builder
 		for i, cell := range line {
 			cell = cut(cell, widths[i])
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			switch {
-			case t.Columns[i].Kind == Text:
-				out.WriteString(cell + pad)
-			default:
-				out.WriteString(pad + cell)
+			if t.Numeric(i) {
+				cell, pad = pad, cell
 			}
+			out.WriteString(cell + pad)
 			out.WriteString(strings.Repeat(" ", gap))
 		}
 		fmt.Fprintln(b, strings.TrimRight(out.String(), " "))
@@ -71,11 +64,11 @@ func writeTable(b *strings.Builder, t Table) {
 const gap = 2
 
 // shrink makes the widest text column narrower, so that a line fits.
-func shrink(columns []Column, widths []int) {
+func shrink(t Table, widths []int) {
 	total, widest := -gap, -1
 	for i, w := range widths {
 		total += w + gap
-		if columns[i].Kind == Text && (widest < 0 || w > widths[widest]) {
+		if !t.Numeric(i) && (widest < 0 || w > widths[widest]) {
 			widest = i
 		}
 	}
