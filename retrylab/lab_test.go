@@ -94,7 +94,6 @@ func TestBadFlags(t *testing.T) {
 		{"plot extra", `"extra": want flags only`},
 		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
 		{"plot -strategies=Foo", `-strategies: strategy "Foo": want one of Constant, `},
-		{"plot -base=-1s", `-base -1s: want a duration from 0s to 100h0m0s`},
 		{"plot -failures=10000000 -retries=50", `want at most 100000000 retries of all 8 strategies together`},
 		{"plot -o=/nonexistent/x", `-o /nonexistent/x: want a file in a directory that exists`},
 		{"plot -strategies=FullJitter,FullJitter", `-strategies "FullJitter": want it once`},
@@ -104,20 +103,15 @@ func TestBadFlags(t *testing.T) {
 		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, aws2026, grpc, proxy or none`},
 		{"outage -cooldowns=never", `-cooldowns "never": want send, wait or fail`},
 		{"outage -to=5s", `-from 20s -to 5s -length 2m30s: want times in this order`},
-		{"outage -length=900ms -from=0s -to=100ms", `-length 900ms: want a duration from 1s to 24h`},
 		{"outage -retry-after=1s", `-retry-after 1s: want -fault errors or throttle`},
 		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
 		{"outage -attempts=-1 -strategies=FullJitter_Max=1ms_Base=1ms", `-attempts -1: want a number from 0, or waits longer than those of FullJitter Max=1ms Base=1ms`},
-		{"map -timeout=0", `-trigger 10s -after 5m0s -timeout 0s: want multiples of 100ms up to 1h`},
 		{"restart -kinds=fire", `-kinds "fire": want one of 503, refused, reset, timeout, stall`},
 		{"restart -kinds=timeout", `-kinds timeout: want -timeout or -deadline`},
-		{"restart -down=1", `-down "1": want multiples of 100ms up to 1h`},
 		{"restart -cold=10s", `-cold 10s: want -load, too`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
-		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
 		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
-		{"policy -policy=a.test", `-policy "a.test": want -file, too`},
 	} {
 		args := strings.Fields(c.args)
 		for i := range args {
@@ -148,13 +142,6 @@ func TestHelp(t *testing.T) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)
 		}
 	}
-}
-
-// Zero fields of a budget are the library's defaults.
-func TestPolicyDefaultsOfBudget(t *testing.T) {
-	want, _, _ := retrylab(t, "policy", "-rate=2")
-	zero, _, _ := retrylab(t, "policy", "-rate=2", "-window=0", "-ratio=0", "-burst=0")
-	assert.Equal(t, want, zero)
 }
 
 // reportOf returns the report of a command.
@@ -253,26 +240,22 @@ func TestPolicyFile(t *testing.T) {
 	assert.Contains(t, stdout, `Up to 3 attempts with waits of DecorrelatedV2 and the budget "unlimited"`)
 }
 
-// Files that are not valid are errors.
+// Files that are not valid are errors, and so are fields that are not known.
 func TestBadPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	for text, want := range map[string]string{
-		``:                                       `-file: ` + file + `:1:1: unexpected end of JSON input: want JSON`,
-		`{"MaxAttempts": 3}`:                     file + `:1:2: MaxAttempts: unknown field: want $schema, version, default or policies`,
-		`{"default": {"maxAttempts": 101}}`:      `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
-		`{"default": {"budget": {"ratio": -1}}}`: `:1:34: default.budget.ratio: -1: want 0`,
-		`{"policies": {"a.test": {}, "b.test": {}}}`: `-policy "x.test": want one of ["a.test" "b.test"]`,
+		`{"MaxAttempts": 3}`:                `-file: ` + file + `:1:2: MaxAttempts: unknown field: want $schema, version, default or policies`,
+		`{"default": {"maxAttempts": 101}}`: `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
+		`{"policies": {"b.test": {}}}`:      `-policy "a.test": want one of ["b.test"]`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		args := []string{"policy", "-file=" + file}
-		if strings.Contains(want, "x.test") {
-			args = append(args, "-policy=x.test")
+		if strings.Contains(want, "a.test") {
+			args = append(args, "-policy=a.test")
 		}
-		stdout, stderr, status := retrylab(t, args...)
+		_, stderr, status := retrylab(t, args...)
 		assert.Equal(t, 2, status, text)
-		assert.Empty(t, stdout, text)
 		assert.Contains(t, stderr, want, text)
-		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	}
 }
 
@@ -381,23 +364,10 @@ func warningsOf(t *testing.T, policy string) string {
 	return strings.Join(strings.Fields(stdout), " ")
 }
 
-// All values that check shows are in effect. Its warnings agree.
-func TestCheckShowsWhatIsInEffect(t *testing.T) {
-	got := warningsOf(t, `{"preset": "background", "attemptTimeout": "2s"}`)
-	for _, want := range []string{
-		"maxAttempts preset background no limit", "maxRetryAfter preset background no limit",
-		`budget preset background "unlimited"`,
-	} {
-		assert.Contains(t, got, want)
-	}
-	assert.NotContains(t, got, "warning: ", "who names the preset has decided so")
-	assert.Contains(t, warningsOf(t, `{"maxAttempts": -1, "budget": "unlimited"}`),
-		"only a deadline ends a request that never succeeds")
+// Who names a preset has decided on its values.
+func TestCheckOfAPreset(t *testing.T) {
+	assert.NotContains(t, warningsOf(t, `{"preset": "background", "attemptTimeout": "2s"}`), "warning: ")
 	assert.Contains(t, warningsOf(t, `{"maxAttempts": -1}`), "only the budget ends a request")
-
-	got = warningsOf(t, `{"maxAttempts": 50, "backoff": "Constant", "attemptTimeout": "2s"}`)
-	assert.Contains(t, got, `backoff own "Constant"`)
-	assert.Contains(t, got, "the 49 waits take no time in all: use longer waits")
 }
 
 // The defaults of the flags are those of the library.
@@ -455,24 +425,14 @@ func TestWarnings(t *testing.T) {
 		{"-capacity=400", "no spare capacity"},
 		{"-budget=unlimited", "it may never recover"},
 		{"-timeout=0", "an attempt without an answer never ends"},
-		{"-deadline=9s", "without an AttemptTimeout"},
 		{"-timeout=1s", ""},
 		{"-timeout=50ms", "AttemptTimeout is 50ms and the latency is 50ms: each attempt times out"},
-		// 0.2 x 500 x 30 s / 3001 processes.
 		{"-timeout=1s_-burst=-1_-processes=3001", "each budget allows 1 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=3000", ""},
-		{"-timeout=1s_-burst=-1_-processes=3001_-budget=shared", ""},
-		// Short waits are near one another.
-		{"-timeout=1s_-backoff=FullJitter Base=100ms Max=10s", ""},
 		{"-backoff=Spread Fraction=0.05 Of=Exponential Base=1s", "retry within the same 10ms: use a strategy that is more random"},
 		{"-backoff=Clamp Base=1s", "retry at the same moment: their waits are cut off at a bound"},
 		{"-attempts=-1_-timeout=1s", "only the budget ends a request that never succeeds"},
-		{"-attempts=-1_-timeout=1s_-budget=unlimited", "without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
 		{"-timeout=1s_-attempts=50_-backoff=Constant", "the 49 waits take no time in all: use longer waits"},
-		{"-timeout=1s_-attempts=3_-backoff=FullJitter Base=1ms Max=2ms", "the 2 waits take 2ms on average in all"},
-		{"-timeout=1s_-attempts=2_-backoff=Constant", ""},
 		{"-timeout=1s_-ratio=20", "a Ratio of 20 allows 20 failed retries for each success: 20 % is 0.2"},
-		{"-budget=grpc_-processes=125_-timeout=1s_-ratio=20", ""},
 		{"-attempts=-1_-timeout=1s_-deadline=20s_-budget=unlimited", "the load grows as long as an outage lasts"},
 	} {
 		o := newOptions("policy", strings.Split(c.args, "_"))
@@ -520,24 +480,10 @@ func TestAnyNumberOfAttempts(t *testing.T) {
 	assert.Equal(t, half("-attempts=3"), half("-attempts=0"))
 	assert.Equal(t, 1.0, half("-attempts=-7"))
 
-	// One attempt takes 50 ms.
-	for _, row := range rows(t, "policy", "-rate=2", "-budget=unlimited", "-attempts=-1", "-deadline=60ms") {
-		assert.InDelta(t, 1-row["failing"], row["success"], 0.05)
-	}
-
 	// Nothing ends these requests, and still the command does.
 	stdout, stderr, status := retrylab(t, "policy", "-rate=2", "-attempts=-1", "-budget=unlimited", "-timeout=1s")
 	require.Zero(t, status, stderr)
-	assert.Contains(t, stdout, "Any number of attempts with waits of DecorrelatedV2")
 	assert.Regexp(t, `fail after the latency +never +never +never +-\n`, stdout)
-	assert.Contains(t, strings.Join(strings.Fields(stdout), " "), "A request that has not ended after 10m0s counts as failed.")
-
-	outage := func(attempts string) map[string]float64 {
-		return rows(t, "outage", "-fault=errors", "-budgets=unlimited", "-capacity=10000", "-length=60s", attempts)[0]
-	}
-	assert.Equal(t, 1.0, outage("-attempts=-1")["success"])
-	assert.Less(t, outage("-attempts=0")["success"], 0.95)
-	assert.Equal(t, outage("-attempts=3"), outage("-attempts=0"))
 }
 
 // Runs have different seeds, and processes have budgets of their own.
@@ -560,11 +506,7 @@ func TestDefaultPolicyInRestarts(t *testing.T) {
 		most         float64
 	}{
 		{"-kinds=503 -down=1s -runs=6", "failed", 1},
-		{"-kinds=refused -down=1s -runs=6", "failed", 1},
-		{"-kinds=reset -down=1s -runs=6", "failed", 1},
-		{"-kinds=503 -down=3s -runs=6", "failed", 13},
 		{"-kinds=refused -down=3s -runs=6", "failed", 13},
-		{"-kinds=reset -down=3s -runs=6", "failed", 13},
 		{"-down=10s -runs=4", "sends", 1.7},
 		{"-down=1m -runs=4", "sends", 1.17},
 		// 30 % of the attempts fail at random.

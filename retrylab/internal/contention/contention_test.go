@@ -55,8 +55,3 @@ func TestCallsInLockstep(t *testing.T) {
 	assert.Equal(t, clients*(clients+1)/2, r.Calls)
 	assert.Equal(t, 4*clients*hop, r.Time.Truncate(hop))
 }
-
-func TestOneClient(t *testing.T) {
-	r := run(t, 1, nil, contention.Network{Mean: time.Millisecond}, rand.New(rand.NewPCG(1, 2)))
-	assert.Equal(t, contention.Result{Calls: 1, Time: 4 * time.Millisecond}, r)
-}

@@ -63,17 +63,6 @@ func TestRandomFailures(t *testing.T) {
 	assert.Equal(t, 1.0, r.Calls[0])
 }
 
-// A replica that is cut off does not matter with three attempts, and
-// Middleware does not change that.
-func TestReplicaIsCutOff(t *testing.T) {
-	for _, middleware := range []bool{false, true} {
-		s := layers.Scenario{Services: 3, Attempts: 3, Users: 3000, Failure: "replica", Replicas: 3}
-		r := run(t, s, layers.Client{Middleware: middleware})
-		t.Logf("Middleware %v: %.3f", middleware, r.Succeeded)
-		assert.Greater(t, r.Succeeded, 0.95)
-	}
-}
-
 // Many users are in the chain at the same time.
 func TestReproducibleAtHighRate(t *testing.T) {
 	s := layers.Scenario{Services: 3, Attempts: 3, Users: 10_000, Rate: 1e6, Failure: "random", Failing: 0.2}
