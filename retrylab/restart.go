@@ -12,7 +12,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/restart"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -22,7 +21,26 @@ type restartFlags struct {
 	kinds, downs string
 	runs         int
 	seeded       bool // the waits are not the default, whose random numbers have no seed
-	scenario     restart.Scenario
+	scenario     restartScenario
+}
+
+// A restartScenario is the load of a host and its restart.
+type restartScenario struct {
+	outage.Scenario
+	Processes       int
+	Rate            float64       // of the requests per second of each process
+	Up, Down, After time.Duration // from the start of the processes, of the restart, and from its end
+	Load            float64       // of the host, as a share of its capacity; 0: it has no limit
+	Deadline        time.Duration
+}
+
+// Run runs the restart.
+func (s restartScenario) Run(policy func(process int) httpretry.Policy) (*outage.Result, error) {
+	o := s.Scenario
+	o.From, o.To, o.Length = s.Up, s.Up+s.Down, s.Up+s.Down+s.After
+	o.Rate = s.Rate * float64(s.Processes)
+	o.Capacity = o.Rate / s.Load
+	return o.Run(outage.Client{Processes: s.Processes, Deadline: s.Deadline, Policy: policy})
 }
 
 // simulateRestart shows what a restart of a host costs its clients.
@@ -46,7 +64,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 	var c *chart.Chart
 	for i, row := range rows {
 		s := f.scenario
-		s.Kind, s.Seed = row[0], o.seed
+		s.Fault, s.Seed = row[0], o.seed
 		var err error
 		if s.Down, err = parseDown(row[1]); err != nil {
 			return r, err
@@ -56,7 +74,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 			return r, err
 		}
 		if i%(len(rows)/len(kinds)) == 0 {
-			r.Tables = append(r.Tables, restartTable(s.Kind, i == 0))
+			r.Tables = append(r.Tables, restartTable(s.Fault, i == 0))
 		}
 		if row[2] == noRetries {
 			c = restartChart(s, row[1])
@@ -87,7 +105,7 @@ func parseDown(text string) (time.Duration, error) {
 func (f *restartFlags) add(o *options) {
 	s := &f.scenario
 	f.addPolicy(o)
-	o.StringVar(&f.kinds, "kinds", "503", "`kinds` of failure, separated by commas: "+restart.Kinds)
+	o.StringVar(&f.kinds, "kinds", "503", "`kinds` of failure, separated by commas: "+outage.Restarts)
 	o.StringVar(&f.downs, "down", "1s,3s", "`lengths` of the restart, separated by commas")
 	o.DurationVar(&s.Up, "up", time.Minute, "time from the start of the processes until the restart; 0: they start before their host")
 	o.DurationVar(&s.After, "after", 30*time.Second, "time that is simulated after the restart")
@@ -103,8 +121,8 @@ func (f *restartFlags) add(o *options) {
 func (f *restartFlags) checkRestart(o *options, kinds []string) error {
 	s := f.scenario
 	for _, kind := range kinds {
-		if !slices.Contains(strings.Split(restart.Kinds, ", "), kind) {
-			return fmt.Errorf("-kinds %q: want one of %s", kind, restart.Kinds)
+		if !slices.Contains(strings.Split(outage.Restarts, ", "), kind) {
+			return fmt.Errorf("-kinds %q: want one of %s", kind, outage.Restarts)
 		}
 		if kind == "timeout" && f.timeout == 0 && f.deadline == 0 {
 			return fmt.Errorf("-kinds %s: want -timeout or -deadline, because nothing else ends an attempt", kind)
@@ -151,7 +169,7 @@ func restartTable(kind string, first bool) report.Table {
 }
 
 // restart runs a restart several times.
-func (l lab) restart(f restartFlags, s restart.Scenario, client string) ([]*outage.Result, error) {
+func (l lab) restart(f restartFlags, s restartScenario, client string) ([]*outage.Result, error) {
 	results := make([]*outage.Result, f.runs)
 	err := l.parallel(f.runs, func(i int) error {
 		s := s
@@ -180,10 +198,10 @@ func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) htt
 	return once.policies(f.policy, f.budget, seed, f.seeded)
 }
 
-func restartChart(s restart.Scenario, down string) *chart.Chart {
+func restartChart(s restartScenario, down string) *chart.Chart {
 	end := s.Up + s.Down
 	return &chart.Chart{
-		Title: fmt.Sprintf("Attempts: %s for %s", s.Kind, down),
+		Title: fmt.Sprintf("Attempts: %s for %s", s.Fault, down),
 		X:     chart.Axis{Label: "time (s)", Min: 0, Max: (end + s.After).Seconds()},
 		Y:     chart.Axis{Label: "attempts per second"},
 		Bands: []chart.Band{{Name: "restart", From: s.Up.Seconds(), To: end.Seconds()}},
@@ -191,7 +209,7 @@ func restartChart(s restart.Scenario, down string) *chart.Chart {
 }
 
 // meanAttempts returns the attempts of a client per second.
-func meanAttempts(s restart.Scenario, client string, results []*outage.Result) chart.Series {
+func meanAttempts(s restartScenario, client string, results []*outage.Result) chart.Series {
 	length := s.Up + s.Down + s.After
 	sum := make([]int, length/outage.Bucket)
 	for _, r := range results {
@@ -206,7 +224,7 @@ func meanAttempts(s restart.Scenario, client string, results []*outage.Result) c
 	return c
 }
 
-func restartFigures(s restart.Scenario, results []*outage.Result) []any {
+func restartFigures(s restartScenario, results []*outage.Result) []any {
 	var begun, failed, worst, lost int
 	var sends float64
 	var back []time.Duration

@@ -1,7 +1,6 @@
 package outage_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -152,18 +151,39 @@ func TestTimeToSuccess(t *testing.T) {
 
 }
 
-func TestHistogram(t *testing.T) {
-	var h outage.Histogram
-	_, ok := h.Quantile(0.5)
-	assert.False(t, ok)
-	for i := range 1000 {
-		h.Add(time.Duration(i+1) * time.Millisecond)
+// Without retries, all requests to replicas that restart fail, and no others.
+func TestRestarts(t *testing.T) {
+	for _, kind := range []string{"503", "refused", "reset", "timeout"} {
+		s := outage.Scenario{
+			Rate: 100, Capacity: math.Inf(1), Latency: 10 * time.Millisecond, Fault: kind, Replicas: 10, Restarting: 3,
+			From: 5 * time.Second, To: 45 * time.Second, Length: time.Minute,
+		}
+		r := run(t, s, client(t, 2, 1, "unlimited"))
+		for _, c := range []struct {
+			from, to time.Duration
+			failed   float64
+		}{{0, s.From, 0}, {s.From, s.To, 0.3}, {s.To, s.Length, 0}} {
+			begun, ok := r.Total(c.from, c.to)
+			// Within five standard deviations.
+			assert.InDelta(t, c.failed, 1-float64(ok)/float64(begun), 5*math.Sqrt(c.failed*0.7/4000), "%s: %+v", kind, c)
+		}
 	}
-	for _, p := range []float64{0, 0.5, 0.99} {
-		got, ok := h.Quantile(p)
-		assert.True(t, ok)
-		assert.InEpsilon(t, 1+1000*p, float64(got)/1e6, 0.011, fmt.Sprint(p))
+}
+
+// After the restart, a cold host is slower than its load for a while. It has a
+// half of its capacity after nine seconds.
+func TestColdHost(t *testing.T) {
+	s := outage.Scenario{
+		Rate: 100, Capacity: 200, Fault: "503", Replicas: 1, Restarting: 1,
+		From: 5 * time.Second, To: 8 * time.Second, Length: 68 * time.Second,
 	}
+	back, ok := run(t, s, client(t, 2, 1, "unlimited")).Recovered()
+	assert.True(t, ok)
+	assert.Zero(t, back)
+	s.Cold = 20 * time.Second
+	back, ok = run(t, s, client(t, 2, 1, "unlimited")).Recovered()
+	assert.True(t, ok)
+	assert.Greater(t, back, 9*time.Second)
 }
 
 // Answers that come long after the end need no memory.

@@ -25,6 +25,9 @@ type Queue struct {
 	SlowFrom, SlowTo time.Duration
 	Speed            float64
 
+	// From ColdFrom to ColdTo, its speed grows from a tenth.
+	ColdFrom, ColdTo time.Duration
+
 	free time.Duration // when all attempts so far are done
 }
 
@@ -38,7 +41,12 @@ func (q *Queue) Answer(now time.Duration) Answer {
 		q.free = q.done(time.Duration(q.Refusal * float64(q.Service)))
 		return Answer{After: q.Latency, Status: http.StatusServiceUnavailable}
 	}
-	q.free = q.done(q.Service)
+	service := q.Service
+	if q.free >= q.ColdFrom && q.free < q.ColdTo {
+		share := 0.1 + 0.9*float64(q.free-q.ColdFrom)/float64(q.ColdTo-q.ColdFrom)
+		service = time.Duration(float64(service) / share)
+	}
+	q.free = q.done(service)
 	return Answer{After: q.free - now + q.Latency, Status: http.StatusOK}
 }
 
