@@ -97,9 +97,7 @@ func (l lab) checkWarnings(p httpretry.Policy) []string {
 		warn("%v", err)
 		return all
 	}
-	if f.attempts == 0 {
-		f.attempts = defaultAttempts
-	}
+	f.setDefaults()
 	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
 	switch {
 	case f.attempts == 1:

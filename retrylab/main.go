@@ -45,9 +45,6 @@ func commands() []command {
 	}
 }
 
-// errUsage is returned after the usage was printed.
-var errUsage = errors.New("usage")
-
 func (l lab) run(args []string) int {
 	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help" {
 		l.usage(l.stdout)
@@ -60,10 +57,7 @@ func (l lab) run(args []string) int {
 		if c.name != args[0] {
 			continue
 		}
-		switch err := l.make(c, args[1:]); {
-		case errors.Is(err, errUsage):
-			return 0
-		case err != nil:
+		if err := l.make(c, args[1:]); err != nil {
 			fmt.Fprintf(l.stderr, "retrylab %s: %v\n", c.name, err)
 			return 2
 		}
@@ -90,7 +84,7 @@ func (l lab) make(c command, args []string) error {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		o.help(l.stdout, c.about)
-		return errUsage
+		return nil
 	case err != nil:
 		return err
 	}

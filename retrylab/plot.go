@@ -94,7 +94,7 @@ func arrivalEnd(samples []*spread.Sample) time.Duration {
 // of the first retries.
 func arrivalChart(all []spec.Named, samples []*spread.Sample) *chart.Chart {
 	end := arrivalEnd(samples)
-	width := roundUp(max(end/300, 1))
+	width := time.Duration(chart.NiceStep(float64(max(end/300, 1))))
 	c := &chart.Chart{
 		Title: "Arrivals of all retries after a failure of all clients at once",
 		X:     chart.Axis{Label: "time since the failure (s)", Max: end.Seconds()},
@@ -113,15 +113,4 @@ func arrivalChart(all []spec.Named, samples []*spread.Sample) *chart.Chart {
 	}
 	c.Y.Min = 0.1
 	return c
-}
-
-// roundUp returns 1, 2 or 5 times a power of ten nanoseconds, at least d.
-func roundUp(d time.Duration) time.Duration {
-	for power := time.Duration(1); ; power *= 10 {
-		for _, m := range []time.Duration{1, 2, 5} {
-			if m*power >= d {
-				return m * power
-			}
-		}
-	}
 }

@@ -84,13 +84,13 @@ func attemptsText(attempts int) string {
 func (f *policyFlags) budgetText() string {
 	text := fmt.Sprintf("the budget %q", f.budget)
 	var fields []string
-	if f.ratio != 0 && f.ratio != defaultRatio {
+	if f.ratio != defaultRatio {
 		fields = append(fields, fmt.Sprintf("Ratio %v", f.ratio))
 	}
-	if f.burst != 0 && f.burst != defaultBurst {
+	if f.burst != defaultBurst {
 		fields = append(fields, fmt.Sprintf("Burst %d", f.burst))
 	}
-	if f.windowLength() != defaultWindow {
+	if f.window != defaultWindow {
 		fields = append(fields, fmt.Sprintf("Window %v", f.window))
 	}
 	if f.strict && f.budget != "strict" {

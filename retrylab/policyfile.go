@@ -90,10 +90,14 @@ func (f *policyFlags) parse(o *options) error {
 	if f.capacity == 0 {
 		f.capacity = 2 * f.rate
 	}
-	if f.attempts == 0 {
-		f.attempts = defaultAttempts
-	}
+	f.setDefaults()
 	return cmp.Or(f.check(o), within("capacity", f.capacity, 0.001, 1e9))
+}
+
+// setDefaults replaces zeros, which are the library's defaults.
+func (f *policyFlags) setDefaults() {
+	f.attempts, f.burst = cmp.Or(f.attempts, defaultAttempts), cmp.Or(f.burst, defaultBurst)
+	f.ratio, f.window = cmp.Or(f.ratio, defaultRatio), cmp.Or(f.window, defaultWindow)
 }
 
 func (f *policyFlags) check(o *options) error {

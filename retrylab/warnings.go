@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -35,7 +34,7 @@ func (f *policyFlags) budgetTables() []report.Table {
 		Columns: []string{"retries", "per budget", "all together"},
 	}
 	all, succeeding := float64(n), f.failedRetries(n)
-	outage := f.burstSize() + succeeding*f.windowLength().Seconds()
+	outage := f.burstSize() + succeeding*f.window.Seconds()
 	t.Rows = [][]any{
 		{"failed retries per second, while the server works", succeeding, succeeding * all},
 		{"in an outage, however long it lasts", outage, outage * all},
@@ -47,20 +46,10 @@ func (f *policyFlags) budgetTables() []report.Table {
 // failedRetries returns how many retries may fail each second, in each of n
 // budgets, while all requests succeed.
 func (f *policyFlags) failedRetries(n int) float64 {
-	return cmp.Or(f.ratio, defaultRatio) * f.rate / float64(n)
+	return f.ratio * f.rate / float64(n)
 }
 
-func (f *policyFlags) windowLength() time.Duration { return cmp.Or(f.window, defaultWindow) }
-
-func (f *policyFlags) burstSize() float64 {
-	switch {
-	case f.burst < 0:
-		return 0
-	case f.burst == 0:
-		return defaultBurst
-	}
-	return float64(f.burst)
-}
+func (f *policyFlags) burstSize() float64 { return float64(max(f.burst, 0)) }
 
 // warnings returns likely mistakes.
 func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
@@ -102,7 +91,7 @@ func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {
 	if !ok || f.burstSize() > 0 {
 		return
 	}
-	if allowed := f.failedRetries(n) * f.windowLength().Seconds(); allowed < 1 {
+	if allowed := f.failedRetries(n) * f.window.Seconds(); allowed < 1 {
 		warn("without a Burst, each budget allows %s failed retries per Window, which is less than one: use a Burst, or share the budget.",
 			report.Show(allowed))
 	}

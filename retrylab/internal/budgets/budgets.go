@@ -74,7 +74,6 @@ func (q *quota) cost(last httpretry.AttemptResult) int {
 	return q.retry
 }
 
-// Withdraw implements httpretry.Budget.
 func (q *quota) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,10 +84,8 @@ func (q *quota) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	return true
 }
 
-// Refund implements httpretry.Budget.
 func (q *quota) Refund(last httpretry.AttemptResult) { q.put(q.cost(last)) }
 
-// Record implements httpretry.Budget.
 func (q *quota) Record(ended, charged httpretry.AttemptResult) {
 	switch {
 	case !ended.Succeeded():
@@ -111,7 +108,6 @@ type throttle struct {
 	taken float64 // of 10
 }
 
-// Withdraw implements httpretry.Budget.
 func (t *throttle) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +117,6 @@ func (t *throttle) Withdraw(context.Context, httpretry.AttemptResult) bool {
 // Refund implements httpretry.Budget. A retry costs nothing until it fails.
 func (*throttle) Refund(httpretry.AttemptResult) {}
 
-// Record implements httpretry.Budget.
 func (t *throttle) Record(ended, _ httpretry.AttemptResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +156,6 @@ func (s *share) count(attempts, retries int) (allAttempts, allRetries int) {
 	return allAttempts, allRetries
 }
 
-// Withdraw implements httpretry.Budget.
 func (s *share) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,14 +167,12 @@ func (s *share) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	return true
 }
 
-// Refund implements httpretry.Budget.
 func (s *share) Refund(httpretry.AttemptResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count(0, -1)
 }
 
-// Record implements httpretry.Budget.
 func (s *share) Record(httpretry.AttemptResult, httpretry.AttemptResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -101,7 +101,7 @@ func newScale(a Axis, values func(Series) []float64, series []Series, isY bool) 
 	if a.Log {
 		return logScale(lo, hi, fixed)
 	}
-	step := niceStep((hi - lo) / 8)
+	step := NiceStep((hi - lo) / 8)
 	// Numbers of clients or services have no fractions.
 	if whole {
 		step = max(step, 1)
@@ -120,17 +120,17 @@ func newScale(a Axis, values func(Series) []float64, series []Series, isY bool) 
 // logScale widens a range to numbers that are 1, 2 or 5 times a power of ten.
 func logScale(lo, hi float64, fixed bool) (scale, []float64) {
 	if !fixed {
-		lo, hi = 1/niceStep(1/lo), niceStep(hi)
+		lo, hi = 1/NiceStep(1/lo), NiceStep(hi)
 	}
 	var ticks []float64
-	for t := niceStep(lo); t <= hi*(1+1e-9); t = niceStep(t * 1.001) {
+	for t := NiceStep(lo); t <= hi*(1+1e-9); t = NiceStep(t * 1.001) {
 		ticks = append(ticks, t)
 	}
 	return scale{lo, hi, true}, ticks
 }
 
-// niceStep returns 1, 2 or 5 times a power of ten, at least step.
-func niceStep(step float64) float64 {
+// NiceStep returns 1, 2 or 5 times a power of ten, at least step.
+func NiceStep(step float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(step)))
 	for _, m := range []float64{1, 2, 5} {
 		if m*power >= step*(1-1e-9) {

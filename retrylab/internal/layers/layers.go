@@ -175,7 +175,6 @@ type network struct {
 	last  bool
 }
 
-// RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	time.Sleep(n.chain.Latency)
 	if n.last && n.chain.isCutOff() {

@@ -99,7 +99,6 @@ func (r *running) request(transport http.RoundTripper) {
 	r.result.ended(start, time.Since(r.begin), ok)
 }
 
-// RoundTrip implements http.RoundTripper.
 func (r *running) RoundTrip(req *http.Request) (*http.Response, error) {
 	a := r.answer(req.Header.Get("Retry-Attempt") != "")
 	if after := a.After.Truncate(tick); after > 0 {

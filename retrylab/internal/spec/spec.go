@@ -8,11 +8,11 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
 
@@ -32,73 +32,39 @@ const MaxDuration = 100 * time.Hour
 // standIn is the strategy of the library that has the fields of Clamp.
 const standIn = "AWSDecorrelated"
 
+var ofs = regexp.MustCompile(`(?i) of=`)
+
 // Parse parses a strategy. Fields that it has and the text does not set have
 // the values in defaults, by their names.
 func Parse(text string, random strategies.Rand, defaults map[string]time.Duration) (Named, error) {
-	words := strings.Fields(text)
-	name := strings.Join(words, " ")
-	var clamped bool
-	for i, word := range words {
-		// Only the last strategy of a text can be one that wraps no other.
-		if prefix, typ, _ := cutType(word, i); strings.EqualFold(typ, "Clamp") {
-			words[i], clamped = prefix+standIn, true
+	name := strings.Join(strings.Fields(text), " ")
+	parts, clamped := ofs.Split(name, -1), false
+	for i, part := range parts {
+		typ, fields, _ := strings.Cut(part, " ")
+		if strings.EqualFold(typ, "Clamp") {
+			typ, clamped = standIn, true
+		}
+		parts[i] = typ + " " + fields
+		zero, err := strategies.Parse(typ)
+		if err != nil {
+			continue // Parse of all parts reports it
+		}
+		for field, value := range defaults {
+			_, has := reflect.TypeOf(zero).FieldByName(field)
+			isSet := strings.Contains(" "+strings.ToLower(fields), " "+strings.ToLower(field)+"=")
+			if has && !isSet && value > 0 {
+				parts[i] += " " + field + "=" + value.String()
+			}
 		}
 	}
-	s, err := strategies.Parse(strings.Join(withDefaults(words, defaults), " "))
+	s, err := strategies.Parse(strings.Join(parts, " Of="))
+	if err == nil {
+		s, err = finish(s, random, clamped)
+	}
 	if err != nil {
 		return Named{}, explain(err, clamped)
 	}
-	if s, err = finish(s, random, clamped); err != nil {
-		return Named{}, explain(err, clamped)
-	}
 	return Named{name, s}, nil
-}
-
-// cutType returns the name of a strategy, and the prefix before it, if the word
-// at i names one.
-func cutType(word string, i int) (prefix, typ string, ok bool) {
-	if i == 0 {
-		return "", word, true
-	}
-	field, typ, _ := strings.Cut(word, "=")
-	if !strings.EqualFold(field, "Of") {
-		return "", "", false
-	}
-	return field + "=", typ, true
-}
-
-// withDefaults inserts the defaults after the name of each strategy.
-func withDefaults(words []string, defaults map[string]time.Duration) []string {
-	var all []string
-	for i, word := range words {
-		all = append(all, word)
-		_, typ, ok := cutType(word, i)
-		if !ok {
-			continue
-		}
-		zero, err := strategies.Parse(typ)
-		if err != nil {
-			continue // Parse of all words reports it
-		}
-		own := words[i+1:]
-		for j, next := range own {
-			if _, _, ok := cutType(next, i+1+j); ok {
-				own = own[:j]
-				break
-			}
-		}
-		for _, name := range slices.Sorted(maps.Keys(defaults)) {
-			_, has := reflect.TypeOf(zero).FieldByName(name)
-			isSet := slices.ContainsFunc(own, func(word string) bool {
-				field, _, _ := strings.Cut(word, "=")
-				return strings.EqualFold(field, name)
-			})
-			if has && !isSet && defaults[name] > 0 {
-				all = append(all, name+"="+defaults[name].String())
-			}
-		}
-	}
-	return all
 }
 
 // explain returns the first problem of err, since one at a time fits on a line.
@@ -151,13 +117,7 @@ type Clamp struct {
 
 // Start implements strategies.Strategy.
 func (c Clamp) Start() strategies.Sequence {
-	base, limit := c.Base, c.Max
-	if base == 0 {
-		base = 100 * time.Millisecond
-	}
-	if limit == 0 {
-		limit = 30 * time.Second
-	}
+	base, limit := cmp.Or(c.Base, 100*time.Millisecond), cmp.Or(c.Max, 30*time.Second)
 	prev := base
 	return func() time.Duration {
 		prev = min(limit, max(base, time.Duration(c.Rand()*3*float64(prev))))
