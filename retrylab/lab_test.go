@@ -21,6 +21,7 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // retrylab runs the command and returns its output.
@@ -43,7 +44,6 @@ var quick = map[string][]string{
 	"policy":     {"-rate=2"},
 }
 
-// files runs a command with all formats and returns what it wrote, by name.
 func files(t *testing.T, seed, command string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -144,7 +144,6 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// reportOf returns the report of a command.
 func reportOf(t *testing.T, args ...string) report.Report {
 	t.Helper()
 	o := newOptions(args[0], args[1:])
@@ -347,14 +346,6 @@ func TestPolicyOverload(t *testing.T) {
 }
 
 // Waits of no length have a place in the charts.
-func TestPlotOfShortWaits(t *testing.T) {
-	for _, strategies := range []string{"Constant Wait=0s", "Constant Wait=1ms,FullJitter Base=1ms", "Constant Wait=0,FastFirst Of=FullJitter"} {
-		_, stderr, status := retrylab(t, "plot", "-failures=1000", "-base=0", "-strategies="+strategies)
-		assert.Zero(t, status, stderr)
-	}
-}
-
-// warningsOf returns the output of check for a default policy, on one line.
 func warningsOf(t *testing.T, policy string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policies.json")
@@ -542,4 +533,46 @@ func TestMap(t *testing.T) {
 		"unlimited: does not come back in 2 of the 4 cells in which a fleet without retries does.",
 	}, r.Notes)
 	assert.Zero(t, r.Tables[0].Rows[0][1], "80 % of the capacity are enough for a load of 60 %")
+}
+
+// The blog's simulation with 100 clients, a base of 5 ms and a cap of 2 s. It
+// counts retries from 1, so its first ceilings are twice the base. The figures
+// are those that were published with it, and for V2 with Polly's issue 530.
+func TestCallsAsPublished(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	random := strategies.Rand(r.Float64)
+	const base, limit = 5 * time.Millisecond, 2 * time.Second
+	for _, c := range []struct {
+		name     string
+		strategy strategies.Strategy
+		calls    float64
+	}{
+		{"none", nil, 2418},
+		{"exponential", strategies.Exponential{Base: 2 * base, Max: limit}, 1859},
+		{"AWS", strategies.AWSDecorrelated{Base: base, Max: limit, Rand: random}, 1003},
+		{"equal", strategies.EqualJitter{Base: 2 * base, Max: limit, Rand: random}, 812},
+		{"V2", strategies.DecorrelatedV2{Median: 2 * base, Max: limit, Rand: random}, 799},
+		{"full", strategies.FullJitter{Base: 2 * base, Max: limit, Rand: random}, 795},
+	} {
+		const runs = 60
+		calls := 0.0
+		for range runs {
+			virtual.New(t)(func() {
+				n, _ := changeRow(100, c.strategy, 10*time.Millisecond, 2*time.Millisecond, r)
+				calls += float64(n) / runs
+			})
+		}
+		t.Logf("%s: %.0f calls, published %.0f", c.name, calls, c.calls)
+		assert.InEpsilon(t, c.calls, calls, 0.02, c.name)
+	}
+}
+
+// If all messages take the same time, one write of each round is accepted.
+func TestCallsInLockstep(t *testing.T) {
+	const clients, hop = 20, time.Millisecond
+	virtual.New(t)(func() {
+		calls, took := changeRow(clients, nil, hop, 0, rand.New(rand.NewPCG(1, 2)))
+		assert.Equal(t, clients*(clients+1)/2, calls)
+		assert.Equal(t, 4*clients*hop, took.Truncate(hop))
+	})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// simulateLayers shows retries in a chain of services.
 func simulateLayers(l lab, o *options) (report.Report, error) {
 	var s layers.Scenario
 	failures := o.String("failures", "random,replica,down", "`kinds` of failure, separated by commas: "+layers.Failures)
@@ -83,10 +82,8 @@ func layersReport(s layers.Scenario) report.Report {
 	}
 }
 
-// maxCalls is the most calls of the server in one run.
 const maxCalls = 10_000_000
 
-// addLayers runs one kind of failure with and without budgets and Middleware.
 func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) error {
 	c := &chart.Chart{
 		Title: "Calls for each user's request: " + s.Failure,

@@ -21,13 +21,11 @@ func main() {
 	})
 }
 
-// A lab runs commands.
 type lab struct {
 	clock          virtual.Clock
 	stdout, stderr io.Writer
 }
 
-// A command makes a report from its arguments.
 type command struct {
 	name, about string
 	run         func(l lab, o *options) (report.Report, error)
@@ -77,7 +75,6 @@ func (l lab) usage(w io.Writer) {
 	fmt.Fprintln(w, "\nEach of them but check shows something without flags. -h lists the flags.")
 }
 
-// make runs a command and writes its report.
 func (l lab) make(c command, args []string) error {
 	o := newOptions(c.name, args)
 	r, err := c.run(l, o)

@@ -12,7 +12,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 )
 
-// mapFlags are the flags of map.
 type mapFlags struct {
 	outageFlags
 	loads, cuts string
@@ -21,7 +20,6 @@ type mapFlags struct {
 	trigger, after time.Duration
 }
 
-// mapRecoveries shows which loads and triggers fleets come back from.
 func mapRecoveries(l lab, o *options) (report.Report, error) {
 	var f mapFlags
 	s := &f.scenario

@@ -19,7 +19,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 )
 
-// options are the flags of a command. All commands have these.
 type options struct {
 	*flag.FlagSet
 	args             []string
@@ -51,7 +50,6 @@ func (o *options) parse() error {
 	return nil
 }
 
-// within checks the value of a number flag.
 func within[T int | float64](name string, value, least, most T) error {
 	if !(value >= least && value <= most) {
 		return fmt.Errorf("-%s %v: want a number from %v to %v", name, value, least, most)
@@ -71,7 +69,6 @@ func (o *options) durations(names ...string) error {
 	return nil
 }
 
-// split returns the parts of a list that are separated by commas.
 func split(name, list string) ([]string, error) {
 	var parts []string
 	for part := range strings.SplitSeq(list, ",") {
@@ -84,7 +81,6 @@ func split(name, list string) ([]string, error) {
 	return parts, nil
 }
 
-// parseCounts parses numbers from 1 that are separated by commas.
 func parseCounts(name, list string, most int) ([]int, error) {
 	parts, err := split(name, list)
 	if err != nil {
@@ -101,7 +97,6 @@ func parseCounts(name, list string, most int) ([]int, error) {
 	return ns, nil
 }
 
-// parseStrategies parses strategies that are separated by commas.
 func parseStrategies(list string, parse func(string) (spec.Named, error)) ([]spec.Named, error) {
 	parts, err := split("strategies", list)
 	if err != nil {
@@ -136,7 +131,6 @@ func checkEndless(attempts int, backoff spec.Named) error {
 	return nil
 }
 
-// checkBudget returns the first problem of a budget, by the name of its flag.
 func checkBudget(b *httpretry.HostBudget) error {
 	err := b.Validate()
 	if err == nil {
@@ -173,7 +167,6 @@ func (o *options) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// write writes a report as text, or as a page to standard output.
 func (o *options) write(stdout io.Writer, r report.Report) error {
 	var err error
 	switch o.htmlFile {

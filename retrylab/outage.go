@@ -18,7 +18,6 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// outageFlags are the flags of outage.
 type outageFlags struct {
 	processes, budgets, strategies, cooldowns string
 	incident                                  string
@@ -28,7 +27,6 @@ type outageFlags struct {
 	scenario                                  outage.Scenario
 }
 
-// simulateOutage shows fleets whose server fails for a while.
 func simulateOutage(l lab, o *options) (report.Report, error) {
 	var f outageFlags
 	s := &f.scenario
@@ -153,7 +151,6 @@ func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
 	return all, nil
 }
 
-// combinations returns each combination of parts of the lists.
 func combinations(lists ...[]string) [][]string {
 	if len(lists) == 0 {
 		return [][]string{nil}
@@ -290,7 +287,6 @@ func faults() map[string]string {
 	}
 }
 
-// outageNotes says what the fleets show.
 func outageNotes(s outage.Scenario, variants []*variant) []string {
 	var notes, stuck []string
 	var best *variant
@@ -321,7 +317,6 @@ func quantile(r *outage.Result, p float64) time.Duration {
 	return d
 }
 
-// outageCharts shows attempts and successes per second.
 func outageCharts(s outage.Scenario, variants []*variant) []chart.Figure {
 	band := []chart.Band{{Name: "outage", From: s.From.Seconds(), To: s.To.Seconds()}}
 	time := chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()}
@@ -334,7 +329,6 @@ func outageCharts(s outage.Scenario, variants []*variant) []chart.Figure {
 	return []chart.Figure{attempts, successes}
 }
 
-// perSecond returns at most 300 points, each the mean of some seconds.
 func perSecond(name string, buckets []int, length time.Duration) chart.Series {
 	seconds := int(length / time.Second)
 	step := (seconds + 299) / 300

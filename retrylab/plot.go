@@ -17,7 +17,6 @@ const allStrategies = "Constant,Exponential,Clamp,EqualJitter,FullJitter,Decorre
 // one strategy 16 more while its peaks are looked for.
 const maxWaits = 100_000_000
 
-// plot shows how strategies spread retries.
 func plot(l lab, o *options) (report.Report, error) {
 	list := o.String("strategies", allStrategies, "`strategies`, separated by commas, with fields: 'FullJitter Base=1s Max=9s,Constant Wait=1s'")
 	base := o.Duration("base", time.Second, "the Base, Median or Wait of strategies that do not set it; 0: the library's default")
@@ -81,7 +80,6 @@ func plotReport(all []spec.Named, failures, retries int) report.Report {
 	}
 }
 
-// arrivalEnd returns the time of the first retries.
 func arrivalEnd(samples []*spread.Sample) time.Duration {
 	end := time.Duration(0)
 	for _, s := range samples {

@@ -18,10 +18,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// samples is the number of requests whose waits are drawn.
 const samples = 20_000
 
-// checkPolicy reports the effects of a policy before it is used.
 func checkPolicy(l lab, o *options) (report.Report, error) {
 	var f policyFlags
 	f.add(o)
@@ -69,10 +67,8 @@ func (f *policyFlags) drawWaits(backoff spec.Named) *spread.Sample {
 	return spread.Take(backoff.Strategy, samples, retries)
 }
 
-// shownRetries is the most retries whose waits are shown.
 const shownRetries = 15
 
-// attemptsText describes a MaxAttempts.
 func attemptsText(attempts int) string {
 	if attempts < 0 {
 		return "Any number of attempts"
@@ -80,7 +76,6 @@ func attemptsText(attempts int) string {
 	return fmt.Sprintf("Up to %d attempts", attempts)
 }
 
-// budgetText describes the budget, with the fields that are not the defaults.
 func (f *policyFlags) budgetText() string {
 	text := fmt.Sprintf("the budget %q", f.budget)
 	var fields []string
@@ -109,7 +104,6 @@ func (f *policyFlags) budgetText() string {
 // succeeds.
 func (f *policyFlags) endless() bool { return f.attempts < 0 && f.maxElapsed == 0 && f.deadline == 0 }
 
-// underFailures simulates the fleet while a share of the attempts fails.
 func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Figure, error) {
 	t := report.Table{
 		Title:   "If a share of the attempts fails at random",
@@ -159,7 +153,6 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Fi
 	return t, []chart.Figure{success}, nil
 }
 
-// client returns a fleet with the policy.
 func (f *policyFlags) client(seed uint64) (outage.Client, error) {
 	policy, err := f.policies(f.policy, f.budget, seed, true)
 	return outage.Client{Processes: f.processes, Deadline: f.deadline, Endless: f.endless(), Policy: policy}, err

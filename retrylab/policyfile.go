@@ -17,7 +17,6 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// policyFlags are the flags of policy.
 type policyFlags struct {
 	file, key           string
 	backoff, budget     string
@@ -49,7 +48,6 @@ func (f *policyFlags) add(o *options) {
 	o.Float64Var(&f.capacity, "capacity", 0, "requests per second that the server can answer; 0: twice the rate")
 }
 
-// addPolicy adds the flags that do not depend on the fleet.
 func (f *policyFlags) addPolicy(o *options) {
 	o.StringVar(&f.file, "file", "", "`file` of package policyfile; other flags replace its values; - is standard input")
 	o.StringVar(&f.key, "policy", "", "`key` of a policy in the file; none: its default")
@@ -94,7 +92,6 @@ func (f *policyFlags) parse(o *options) error {
 	return cmp.Or(f.check(o), within("capacity", f.capacity, 0.001, 1e9))
 }
 
-// setDefaults replaces zeros, which are the library's defaults.
 func (f *policyFlags) setDefaults() {
 	f.attempts, f.burst = cmp.Or(f.attempts, defaultAttempts), cmp.Or(f.burst, defaultBurst)
 	f.ratio, f.window = cmp.Or(f.ratio, defaultRatio), cmp.Or(f.window, defaultWindow)
@@ -112,7 +109,6 @@ func (f *policyFlags) hostBudget() *httpretry.HostBudget {
 	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst, Window: f.window, Strict: f.strict}
 }
 
-// read reads the policy from the file.
 func (f *policyFlags) read() error {
 	file, err := readPolicies(f.file)
 	if err != nil {
@@ -129,7 +125,6 @@ func (f *policyFlags) read() error {
 	return f.use(p)
 }
 
-// use sets the flags to the values of a policy.
 func (f *policyFlags) use(p httpretry.Policy) error {
 	f.policy = p
 	f.attempts, f.timeout, f.maxElapsed = p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed
@@ -173,7 +168,6 @@ func readPolicies(name string) (*policyfile.File, error) {
 	return file, nil
 }
 
-// strategy returns a Backoff whose random numbers follow from seed.
 func (f *policyFlags) strategy(random strategies.Rand) (spec.Named, error) {
 	s, err := spec.Parse(f.backoff, random, nil)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// restartFlags are the flags of restart.
 type restartFlags struct {
 	policyFlags
 	kinds, downs string
@@ -24,7 +23,6 @@ type restartFlags struct {
 	scenario     restartScenario
 }
 
-// A restartScenario is the load of a host and its restart.
 type restartScenario struct {
 	outage.Scenario
 	Processes       int
@@ -43,7 +41,6 @@ func (s restartScenario) Run(policy func(process int) httpretry.Policy) (*outage
 	return o.Run(outage.Client{Processes: s.Processes, Deadline: s.Deadline, Policy: policy})
 }
 
-// simulateRestart shows what a restart of a host costs its clients.
 func simulateRestart(l lab, o *options) (report.Report, error) {
 	var f restartFlags
 	f.add(o)
@@ -168,7 +165,6 @@ func restartTable(kind string, first bool) report.Table {
 	return t
 }
 
-// restart runs a restart several times.
 func (l lab) restart(f restartFlags, s restartScenario, client string) ([]*outage.Result, error) {
 	results := make([]*outage.Result, f.runs)
 	err := l.parallel(f.runs, func(i int) error {
@@ -184,7 +180,6 @@ func (l lab) restart(f restartFlags, s restartScenario, client string) ([]*outag
 	return results, err
 }
 
-// clientPolicies returns the policy of each process for one run.
 func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) httpretry.Policy, error) {
 	once := *f
 	switch client {
@@ -208,7 +203,6 @@ func restartChart(s restartScenario, down string) *chart.Chart {
 	}
 }
 
-// meanAttempts returns the attempts of a client per second.
 func meanAttempts(s restartScenario, client string, results []*outage.Result) chart.Series {
 	length := s.Up + s.Down + s.After
 	sum := make([]int, length/outage.Bucket)

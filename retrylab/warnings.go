@@ -22,7 +22,6 @@ func (f *policyFlags) usesHostBudget() (count int, ok bool) {
 	return 0, false
 }
 
-// budgetTables shows what the budget allows, if it has a Ratio and a Burst.
 func (f *policyFlags) budgetTables() []report.Table {
 	n, ok := f.usesHostBudget()
 	if !ok {
@@ -51,7 +50,6 @@ func (f *policyFlags) failedRetries(n int) float64 {
 
 func (f *policyFlags) burstSize() float64 { return float64(max(f.burst, 0)) }
 
-// warnings returns likely mistakes.
 func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, "Warning: "+fmt.Sprintf(format, args...)) }
@@ -69,7 +67,6 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 	return all
 }
 
-// warnAboutRequests warns about mistakes that do not depend on the fleet.
 func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread.Sample, e ends) {
 	f.warnAboutWaits(warn, drawn)
 	if held := made(e.fast); held < float64(f.attempts)-0.5 {
@@ -78,7 +75,6 @@ func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread
 	f.warnAboutEnds(warn, e)
 }
 
-// made returns how many attempts requests made on average.
 func made(r *outage.Result) float64 {
 	if r == nil {
 		return math.Inf(1)
@@ -110,7 +106,6 @@ func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
 	}
 }
 
-// warnAboutEndless warns if at most one thing ends a request.
 func (f *policyFlags) warnAboutEndless(warn func(string, ...any)) {
 	switch {
 	case !f.endless():
@@ -192,10 +187,8 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	}
 }
 
-// longBacklog is how long a server may work on the retries of all Bursts.
 const longBacklog = time.Minute
 
-// overload warns if the retries of random failures are too many for the server.
 func (f *policyFlags) overload(failures report.Table) []string {
 	for _, row := range failures.Rows {
 		failing, load := row[0].(report.Share), row[3].(float64)*f.rate

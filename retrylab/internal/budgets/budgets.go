@@ -56,7 +56,6 @@ func Of(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
 	return nil, fmt.Errorf("budget %q: want one of %s", kind, Names)
 }
 
-// A quota is the retry quota of AWS SDKs.
 type quota struct {
 	retry, timeout, throttled int // what one takes after an attempt of that kind
 
@@ -102,7 +101,6 @@ func (q *quota) put(tokens int) {
 	q.taken = max(q.taken-tokens, 0)
 }
 
-// A throttle is the retry throttling of gRPC.
 type throttle struct {
 	mu    sync.Mutex
 	taken float64 // of 10

@@ -18,7 +18,6 @@ var failed = httpretry.AttemptResult{Number: 1, Status: http.StatusBadGateway, O
 
 func allowed(b httpretry.Budget) int { return allowedAfter(b, failed) }
 
-// allowedAfter returns how many retries in a row a budget allows.
 func allowedAfter(b httpretry.Budget, last httpretry.AttemptResult) (n int) {
 	for n < 10_000 && b.Withdraw(context.Background(), last) {
 		n++
@@ -26,7 +25,6 @@ func allowedAfter(b httpretry.Budget, last httpretry.AttemptResult) (n int) {
 	return n
 }
 
-// of returns two processes' budgets of a kind.
 func of(t *testing.T, kind string, h *httpretry.HostBudget) (first, second httpretry.Budget) {
 	t.Helper()
 	next, err := budgets.Of(kind, h)
@@ -34,7 +32,6 @@ func of(t *testing.T, kind string, h *httpretry.HostBudget) (first, second httpr
 	return next(), next()
 }
 
-// record records n successes of first attempts, or the end of one retry.
 func record(b httpretry.Budget, n, status int, outcome httpretry.Outcome, charged httpretry.AttemptResult) {
 	for range n {
 		b.Record(httpretry.AttemptResult{Number: 1 + charged.Number, Status: status, Outcome: outcome}, charged)

@@ -181,7 +181,6 @@ const (
 	tickCharWidth = 7.5
 )
 
-// open begins a drawing with a margin of 10.
 func open(b *strings.Builder, title string, height float64) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="-10 -10 %d %g" width="%d" height="%g" role="img" aria-label="%s">`,
 		width+20, height+20, width+20, height+20, html.EscapeString(title))
@@ -194,7 +193,6 @@ type drawing struct {
 	x, y scale
 }
 
-// SVG implements Figure.
 func (c *Chart) SVG() string {
 	d := new(drawing)
 	var xTicks, yTicks []float64

@@ -29,7 +29,6 @@ const (
 	rowLabel     = 44 // width of the names of the rows
 )
 
-// SVG implements Figure.
 func (h *Heat) SVG() string {
 	b := new(strings.Builder)
 	panelWidth := float64(width / panelsPerRow)

@@ -61,7 +61,6 @@ func (r *Result) Quantile(p float64) time.Duration {
 	return r.durations[min(int(p*float64(len(r.durations))), len(r.durations)-1)]
 }
 
-// chain is a Scenario that is running.
 type chain struct {
 	Scenario
 	mu     sync.Mutex
@@ -103,7 +102,6 @@ func (s Scenario) Run(c Client) (*Result, error) {
 	return r, nil
 }
 
-// users sends the users' requests at random times.
 func (c *chain) users(first http.Handler) {
 	var wg sync.WaitGroup
 	began, at := time.Now(), 0.0
@@ -130,7 +128,6 @@ func (c *chain) users(first http.Handler) {
 	wg.Wait()
 }
 
-// service returns a handler that calls the next one through a transport.
 func (c *chain) service(i int, transport http.RoundTripper) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.fails(i) {
@@ -153,7 +150,6 @@ func (c *chain) service(i int, transport http.RoundTripper) http.Handler {
 	})
 }
 
-// server is the handler at the end of the chain.
 func (c *chain) server(w http.ResponseWriter, _ *http.Request) {
 	if c.fails(c.Services) || c.Failure == "down" {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -168,7 +164,6 @@ func (c *chain) fails(i int) bool {
 	return c.Failure == "random" && c.random.Float64() < c.Failing
 }
 
-// network carries requests from one service to the next.
 type network struct {
 	chain *chain
 	next  http.Handler

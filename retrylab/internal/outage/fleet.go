@@ -82,7 +82,6 @@ func (s Scenario) Run(c Client) (*Result, error) {
 	return r.result, nil
 }
 
-// request sends a request and counts it.
 func (r *running) request(transport http.RoundTripper) {
 	start := time.Since(r.begin)
 	ctx := context.Background()

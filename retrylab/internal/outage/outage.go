@@ -70,7 +70,6 @@ type Result struct {
 	scenario            Scenario
 }
 
-// failure returns the answer of a server that fails, if it gives one.
 func (s Scenario) failure() (Answer, bool) {
 	a := Answer{After: s.Latency, Status: http.StatusServiceUnavailable, RetryAfter: s.RetryAfter}
 	switch s.Fault {
@@ -89,7 +88,6 @@ func (s Scenario) failure() (Answer, bool) {
 	return a, true
 }
 
-// server returns the function that answers attempts.
 func (s Scenario) server() func(time.Duration) Answer {
 	failure, fails := s.failure()
 	all, failing := max(s.Replicas, 1), s.Restarting
@@ -127,10 +125,8 @@ func (s Scenario) server() func(time.Duration) Answer {
 	}
 }
 
-// sent counts an attempt.
 func (r *Result) sent(at time.Duration) { r.count(&r.Attempts, at) }
 
-// ended counts a request and whether it succeeded.
 func (r *Result) ended(start, at time.Duration, ok bool) {
 	bucket := int(start / Bucket)
 	r.Begun[bucket]++

@@ -60,10 +60,8 @@ func writeTable(b *strings.Builder, t Table) {
 	}
 }
 
-// gap is the number of spaces between columns.
 const gap = 2
 
-// shrink makes the widest text column narrower, so that a line fits.
 func shrink(t Table, widths []int) {
 	total, widest := -gap, -1
 	for i, w := range widths {
@@ -77,7 +75,6 @@ func shrink(t Table, widths []int) {
 	}
 }
 
-// cut shortens s to at most n characters.
 func cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s

@@ -79,7 +79,6 @@ func explain(err error, clamped bool) error {
 	return errors.New(first)
 }
 
-// finish sets the Rand of all strategies in s, and replaces the stand-in.
 func finish(s strategies.Strategy, random strategies.Rand, clamped bool) (strategies.Strategy, error) {
 	v := reflect.New(reflect.TypeOf(s)).Elem()
 	v.Set(reflect.ValueOf(s))
@@ -115,7 +114,6 @@ type Clamp struct {
 	Rand strategies.Rand
 }
 
-// Start implements strategies.Strategy.
 func (c Clamp) Start() strategies.Sequence {
 	base, limit := cmp.Or(c.Base, 100*time.Millisecond), cmp.Or(c.Max, 30*time.Second)
 	prev := base
