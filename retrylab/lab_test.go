@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -575,4 +576,59 @@ func TestCallsInLockstep(t *testing.T) {
 		assert.Equal(t, clients*(clients+1)/2, calls)
 		assert.Equal(t, 4*clients*hop, took.Truncate(hop))
 	})
+}
+
+func unlimited() httpretry.Budget { return httpretry.Unlimited{} }
+
+func runChain(t *testing.T, s chainScenario, middleware bool) *chain {
+	t.Helper()
+	s.Latency, s.Seed = time.Millisecond, 1
+	if s.Rate == 0 {
+		s.Rate = 5
+	}
+	policy := httpretry.Policy{Backoff: strategies.DecorrelatedV2{Rand: strategies.Seeded(1)}}
+	var r *chain
+	virtual.New(t)(func() {
+		var err error
+		r, err = s.run(policy, unlimited, middleware)
+		require.NoError(t, err)
+	})
+	return r
+}
+
+// Retries multiply without Middleware and add up with it.
+func TestServerIsDown(t *testing.T) {
+	for _, c := range []struct {
+		services, attempts int
+		middleware         bool
+		want               float64
+	}{
+		{3, 3, false, 27}, {5, 3, false, 243}, {2, 4, false, 16},
+		{3, 3, true, 7}, {5, 3, true, 11}, {2, 4, true, 7},
+	} {
+		s := chainScenario{Services: c.services, Attempts: c.attempts, Users: 20, Failure: "down"}
+		r := runChain(t, s, c.middleware)
+		assert.Equal(t, c.want, r.callsPerUser()[c.services], "%+v", c)
+		assert.Zero(t, r.succeeded())
+	}
+}
+
+// Without a budget and without Middleware, services fail independently.
+func TestRandomFailures(t *testing.T) {
+	const p, users = 0.1, 20_000
+	s := chainScenario{Services: 3, Attempts: 3, Users: users, Failure: "random", Failing: p}
+	r := runChain(t, s, false)
+	success := 1 - p
+	for range s.Services {
+		success = (1 - p) * (1 - math.Pow(1-success, 3))
+	}
+	// Within five standard deviations.
+	assert.InDelta(t, success, r.succeeded(), 5*math.Sqrt(success*(1-success)/users))
+	assert.Equal(t, 1.0, r.callsPerUser()[0])
+}
+
+// Many users are in the chain at the same time.
+func TestReproducibleAtHighRate(t *testing.T) {
+	s := chainScenario{Services: 3, Attempts: 3, Users: 10_000, Rate: 1e6, Failure: "random", Failing: 0.2}
+	assert.Equal(t, runChain(t, s, false).took, runChain(t, s, false).took)
 }

@@ -251,7 +251,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 			back = report.Never
 		}
 		table.Rows = append(table.Rows, []any{v.name, report.Share(float64(ok) / float64(begun)), r.Retries, r.Load(s.From, s.To), r.Peak(), back,
-			quantile(r, 0.5), quantile(r, 0.99)})
+			quantile(r.ToSuccess, 0.5), quantile(r.ToSuccess, 0.99)})
 	}
 	timeout := "without a timeout"
 	if f.timeout > 0 {
@@ -309,8 +309,8 @@ func outageNotes(s outage.Scenario, variants []*variant) []string {
 	return notes
 }
 
-func quantile(r *outage.Result, p float64) time.Duration {
-	d, ok := r.ToSuccess.Quantile(p)
+func quantile(all outage.Durations, p float64) time.Duration {
+	d, ok := all.Quantile(p)
 	if !ok {
 		return report.Unknown
 	}
