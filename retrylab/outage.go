@@ -43,8 +43,6 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.Float64Var(&s.Rate, "rate", 80, "requests per second, of all processes together")
 	o.Float64Var(&s.Capacity, "capacity", 100, "requests per second that the server can answer")
 	o.DurationVar(&s.Latency, "latency", 0, "latency of the network")
-	o.DurationVar(&s.Queue, "queue", 0, "the server refuses requests that would wait for longer; 0: none")
-	o.Float64Var(&s.Refusal, "refusal", 0.5, "the cost of a refusal to the server, as a share of an answer")
 	o.StringVar(&s.Fault, "fault", "stall", "`kind` of failure: "+outage.Faults)
 	o.DurationVar(&s.From, "from", 20*time.Second, "when the failure begins")
 	o.DurationVar(&s.To, "to", 30*time.Second, "when the failure ends")
@@ -96,12 +94,11 @@ func (f *outageFlags) check(o *options) error {
 		return fmt.Errorf("-retry-after %v: want -fault errors or throttle, because nothing else answers in the outage", s.RetryAfter)
 	}
 	return cmp.Or(
-		o.durations("timeout", "deadline", "latency", "queue", "retry-after"),
+		o.durations("timeout", "deadline", "latency", "retry-after"),
 		within("rate", s.Rate, 0.001, 10_000_000),
 		within("capacity", s.Capacity, 0.001, 100_000_000),
 		within("left", s.Left, 0.001, 1),
 		within("failing", s.Failing, 0, 1),
-		within("refusal", s.Refusal, 0, 1000),
 		within("attempts", max(f.attempts, 0), 0, 1000),
 		checkBudget(f.hostBudget()),
 	)

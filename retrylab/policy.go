@@ -14,7 +14,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -48,7 +47,7 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 			attemptsText(f.attempts), backoff.Name, f.budgetText(), f.processes, report.Show(f.rate), report.Show(f.capacity)),
 		Tables:  append([]report.Table{failures, ends.table()}, f.budgetTables()...),
 		Figures: figures,
-		Notes:   append(f.warnings(drawn, ends), f.overload(failures)...),
+		Notes:   f.warnings(drawn, ends),
 	}
 	if f.attempts != 1 {
 		r.Tables = append(r.Tables, waitTable(drawn))
@@ -59,12 +58,12 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	return r, nil
 }
 
-func (f *policyFlags) drawWaits(backoff spec.Named) *spread.Sample {
+func (f *policyFlags) drawWaits(backoff spec.Named) *sample {
 	retries := max(f.attempts-1, 1)
 	if f.attempts < 0 {
 		retries = shownRetries
 	}
-	return spread.Take(backoff.Strategy, samples, retries)
+	return takeSample(backoff.Strategy, samples, retries)
 }
 
 const shownRetries = 15
@@ -241,7 +240,7 @@ func (e ends) table() report.Table {
 	return t
 }
 
-func waitTable(s *spread.Sample) report.Table {
+func waitTable(s *sample) report.Table {
 	t := report.Table{
 		Title:   "Waits before each retry",
 		Columns: []string{"retry", "mean", "p5", "median", "p95"},

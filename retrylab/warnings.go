@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
 )
 
 // usesHostBudget reports whether the budget has a Ratio and a Burst, and how
@@ -50,7 +49,7 @@ func (f *policyFlags) failedRetries(n int) float64 {
 
 func (f *policyFlags) burstSize() float64 { return float64(max(f.burst, 0)) }
 
-func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
+func (f *policyFlags) warnings(drawn *sample, e ends) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, "Warning: "+fmt.Sprintf(format, args...)) }
 	if f.attempts == 1 {
@@ -67,7 +66,7 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 	return all
 }
 
-func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread.Sample, e ends) {
+func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *sample, e ends) {
 	f.warnAboutWaits(warn, drawn)
 	if held := made(e.fast); held < float64(f.attempts)-0.5 {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
@@ -116,7 +115,7 @@ func (f *policyFlags) warnAboutEndless(warn func(string, ...any)) {
 	}
 }
 
-func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sample) {
+func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *sample) {
 	const width = 10 * time.Millisecond
 	peaks := drawn.Peaks(1, width)
 	switch same, near := peaks[0], peaks[1]; {
@@ -143,7 +142,7 @@ func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sa
 
 // warnAboutShortWaits warns if no wait takes long. One retry without a wait may
 // be meant.
-func warnAboutShortWaits(warn func(string, ...any), drawn *spread.Sample, short time.Duration) {
+func warnAboutShortWaits(warn func(string, ...any), drawn *sample, short time.Duration) {
 	var longest, total time.Duration
 	for k := range drawn.Waits {
 		longest = max(longest, drawn.Mean(k))
@@ -188,17 +187,6 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 }
 
 const longBacklog = time.Minute
-
-func (f *policyFlags) overload(failures report.Table) []string {
-	for _, row := range failures.Rows {
-		failing, load := row[0].(report.Share), row[3].(float64)*f.rate
-		if failing < 1 && f.rate < f.capacity && f.capacity < load {
-			return []string{fmt.Sprintf("Warning: if %s of the attempts fail, the server gets %s requests a second with the retries, and can answer %s.",
-				report.Show(failing), report.Show(load), report.Show(f.capacity))}
-		}
-	}
-	return nil
-}
 
 // warnAboutTokens warns about budgets of other clients, which are full when an
 // outage begins.

@@ -198,10 +198,11 @@ func (c *Chart) SVG() string {
 	var xTicks, yTicks []float64
 	d.x, xTicks = newScale(c.X, func(s Series) []float64 { return s.X }, c.Series, false)
 	d.y, yTicks = newScale(c.Y, func(s Series) []float64 { return s.Y }, c.Series, true)
-	rows := legendRows(c.Series)
-	d.top = float64(titleHeight + lineHeight*(1+len(rows)) + labelGap)
+	d.legend(c.Series)
+	legend := d.String()
+	d.Reset()
 	open(&d.Builder, c.Title, d.top+plotHeight+axisHeight)
-	d.legend(c.Series, rows)
+	d.WriteString(legend)
 	text(d, "label", 0, d.top-labelGap, "start", c.Y.Label)
 	d.axes(xTicks, yTicks, c.X.Label)
 	for _, band := range c.Bands {
@@ -271,25 +272,13 @@ func (d *drawing) line(s Series, style int) {
 	fmt.Fprintf(d, `<path class="line s%d" d="%s"/>`, style, path.String())
 }
 
-// legendRows returns the number of the first series of each row of the legend.
-func legendRows(series []Series) []int {
-	var rows []int
-	used := math.Inf(1)
-	for i, s := range series {
-		if used+legendWidth(s.Name) > width {
-			rows, used = append(rows, i), 0
-		}
-		used += legendWidth(s.Name)
-	}
-	return rows
-}
-
 func legendWidth(name string) float64 { return float64(legendGap + charWidth*len(name) + 14) }
 
-func (d *drawing) legend(series []Series, rows []int) {
-	x, row := 0.0, -1
+// legend draws the names of the series, and sets the top of the plot below them.
+func (d *drawing) legend(series []Series) {
+	x, row := math.Inf(1), -1
 	for i, s := range series {
-		if row+1 < len(rows) && rows[row+1] == i {
+		if x+legendWidth(s.Name) > width {
 			x, row = 0, row+1
 		}
 		y := float64(titleHeight + lineHeight*row + 10)
@@ -297,6 +286,7 @@ func (d *drawing) legend(series []Series, rows []int) {
 		text(d, "legend", x+legendGap, y, "start", s.Name)
 		x += legendWidth(s.Name)
 	}
+	d.top = float64(titleHeight + lineHeight*(2+row) + labelGap)
 }
 
 func text(b io.Writer, class string, x, y float64, anchor, s string) {

@@ -19,8 +19,6 @@ type Scenario struct {
 	Rate     float64 // of requests per second, of all processes together
 	Capacity float64 // of the server, in requests per second
 	Latency  time.Duration
-	Queue    time.Duration // the server refuses requests that would wait for longer; 0: none
-	Refusal  float64       // the cost of a refusal, as a share of a request
 
 	Fault      string // one of Faults
 	From, To   time.Duration
@@ -99,7 +97,6 @@ func (s Scenario) server() func(time.Duration) Answer {
 		q := &replicas[i]
 		*q = Queue{
 			Service: time.Duration(float64(time.Second) * float64(all) / s.Capacity), Latency: s.Latency,
-			Limit: s.Queue, Refusal: s.Refusal,
 		}
 		if i >= failing {
 			continue

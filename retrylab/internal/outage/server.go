@@ -15,11 +15,6 @@ type Queue struct {
 	Service time.Duration // of one attempt
 	Latency time.Duration // of the network, added to each answer
 
-	// Attempts that would wait for longer than Limit are refused with 503. A
-	// refusal takes the share Refusal of a Service. 0: none are.
-	Limit   time.Duration
-	Refusal float64
-
 	// From SlowFrom to SlowTo, the server works at the share Speed of its usual
 	// speed, which may be 0.
 	SlowFrom, SlowTo time.Duration
@@ -36,10 +31,6 @@ func (q *Queue) Answer(now time.Duration) Answer {
 	q.free = max(q.free, now)
 	if q.Speed == 0 && q.free >= q.SlowFrom {
 		q.free = max(q.free, q.SlowTo)
-	}
-	if q.Limit > 0 && q.free-now > q.Limit {
-		q.free = q.done(time.Duration(q.Refusal * float64(q.Service)))
-		return Answer{After: q.Latency, Status: http.StatusServiceUnavailable}
 	}
 	service := q.Service
 	if q.free >= q.ColdFrom && q.free < q.ColdTo {
