@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -37,11 +36,11 @@ func contend(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0))
-	all, err := parseStrategies(*list, func(text string) (spec.Named, error) {
+	all, err := parseStrategies(*list, func(text string) (named, error) {
 		if text == "none" {
-			return spec.Named{Name: text}, nil
+			return named{Name: text}, nil
 		}
-		s, err := spec.Parse(text, random.Float64, map[string]time.Duration{"Max": *limit})
+		s, err := parseStrategy(text, random.Float64, map[string]time.Duration{"Max": *limit})
 		if err != nil {
 			return s, fmt.Errorf("%w, or none", err)
 		}
@@ -53,7 +52,7 @@ func contend(l lab, o *options) (report.Report, error) {
 	return l.contentionReport(all, ns, *runs, *hop, *deviation, random), nil
 }
 
-func (l lab) contentionReport(all []spec.Named, ns []int, runs int, mean, deviation time.Duration, random *rand.Rand) report.Report {
+func (l lab) contentionReport(all []named, ns []int, runs int, mean, deviation time.Duration, random *rand.Rand) report.Report {
 	table := report.Table{
 		Title:   "Calls and time",
 		Note:    "Calls are the writes that the server got, and the time is until the last client was done.",

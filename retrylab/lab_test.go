@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +22,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policyfile"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -348,7 +349,7 @@ func TestDefaults(t *testing.T) {
 	}
 	assert.Equal(t, shown["maxAttempts"], strconv.Itoa(defaultAttempts), "-attempts")
 	waits := func(text string) (all []time.Duration) {
-		s, err := spec.Parse(text, rand.New(rand.NewPCG(1, 2)).Float64, nil)
+		s, err := parseStrategy(text, rand.New(rand.NewPCG(1, 2)).Float64, nil)
 		require.NoError(t, err)
 		next := s.Strategy.Start()
 		for range 30 {
@@ -611,7 +612,7 @@ func TestReproducibleAtHighRate(t *testing.T) {
 
 func sampleOf(t *testing.T, text string, clients int) *sample {
 	t.Helper()
-	s, err := spec.Parse(text, rand.New(rand.NewPCG(1, 2)).Float64, map[string]time.Duration{"Base": time.Second, "Median": time.Second})
+	s, err := parseStrategy(text, rand.New(rand.NewPCG(1, 2)).Float64, map[string]time.Duration{"Base": time.Second, "Median": time.Second})
 	require.NoError(t, err)
 	return takeSample(s.Strategy, clients, 5)
 }
@@ -653,17 +654,149 @@ func TestPeaksOfAnyInterval(t *testing.T) {
 	}
 }
 
-// The shares of all buckets add up to the retries.
-func TestDensities(t *testing.T) {
-	s := sampleOf(t, "EqualJitter", 100_000)
-	sum := 0.0
-	x, y := s.Arriving(100*time.Millisecond, time.Minute)
-	assert.Len(t, y, 600)
-	assert.InDelta(t, 0.05, x[0], 1e-9)
-	for _, v := range y {
-		sum += v
+func alwaysHalf() float64 { return 0.5 }
+
+func TestParseStrategy(t *testing.T) {
+	defaults := map[string]time.Duration{"Base": time.Second, "Median": 2 * time.Second, "Wait": 3 * time.Second}
+	for _, c := range []struct {
+		text string
+		want []time.Duration // in milliseconds
+	}{
+		{"exponential base=10ms factor=3", []time.Duration{10, 30, 90}},
+		{"FastFirst Of=Exponential Base=10ms", []time.Duration{0, 10, 20}},
+		{"Capped Max=15ms Of=Jitter Of=Exponential Base=10ms", []time.Duration{5, 10, 15}},
+		{"Clamp Base=10ms Max=1s", []time.Duration{15, 22, 33}},
+		{"FastFirst Of=clamp Base=10ms", []time.Duration{0, 15, 22}},
+		{"Constant Wait=0", []time.Duration{0, 0, 0}},
+		{"Jitter Of=Linear Max=2s", []time.Duration{500, 1000, 1000}},
+	} {
+		s, err := parseStrategy(c.text, alwaysHalf, defaults)
+		require.NoError(t, err, c.text)
+		assert.Equal(t, c.text, s.Name)
+		for i, wait := range strategies.Take(s.Strategy, 3) {
+			assert.Equal(t, c.want[i], wait.Truncate(time.Millisecond)/time.Millisecond, "%s: %d", c.text, i)
+		}
 	}
-	assert.InDelta(t, 5, sum, 1e-6)
-	// The first retries are uniform in half a second.
-	assert.InDelta(t, 0.2, y[6], 0.007)
+}
+
+func TestStrategyErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                            `strategy "": want one of Constant, `,
+		"FastFirst Of=Constant Wat=1": `Constant: "Wat=1": want Wait=`,
+		"Jitter Fraction=2":           "Jitter.Fraction: 2: want a positive number of at most 1",
+		"FastFirst Of=Clamp Base=-1s": "FastFirst.Of: Clamp.Base: -1s: want at least 1ms",
+		"Capped Of=Clamp Max=101h":    "Clamp.Max: 101h0m0s: want at most 100h0m0s",
+	} {
+		_, err := parseStrategy(text, alwaysHalf, nil)
+		assert.ErrorContains(t, err, want, text)
+	}
+}
+
+// A third of the first waits of the flawed strategy are exactly its Base.
+func TestClamp(t *testing.T) {
+	const n = 100_000
+	c := clamp{Rand: rand.New(rand.NewPCG(1, 2)).Float64}
+	exact := 0
+	for range n {
+		if c.Start()() == 100*time.Millisecond {
+			exact++
+		}
+	}
+	assert.InDelta(t, 1.0/3, float64(exact)/n, 0.008)
+}
+
+var failed = httpretry.AttemptResult{Number: 1, Status: http.StatusBadGateway, Outcome: httpretry.Transient}
+
+func allowed(b httpretry.Budget) int { return allowedAfter(b, failed) }
+
+func allowedAfter(b httpretry.Budget, last httpretry.AttemptResult) (n int) {
+	for n < 10_000 && b.Withdraw(context.Background(), last) {
+		n++
+	}
+	return n
+}
+
+func budgetOf(t *testing.T, kind string, h *httpretry.HostBudget) (first, second httpretry.Budget) {
+	t.Helper()
+	next, err := budgetsOf(kind, h)
+	require.NoError(t, err)
+	return next(), next()
+}
+
+func record(b httpretry.Budget, n, status int, outcome httpretry.Outcome, charged httpretry.AttemptResult) {
+	for range n {
+		b.Record(httpretry.AttemptResult{Number: 1 + charged.Number, Status: status, Outcome: outcome}, charged)
+	}
+}
+
+func succeed(b httpretry.Budget, n int) {
+	record(b, n, http.StatusOK, httpretry.Final, httpretry.AttemptResult{})
+}
+
+func TestBurst(t *testing.T) {
+	for kind, want := range map[string]int{
+		"default": 7, "strict": 7, "shared": 7, "unlimited": 10_000, "aws": 100, "aws2026": 35, "grpc": 10_000, "proxy": 0,
+	} {
+		first, second := budgetOf(t, kind, &httpretry.HostBudget{Burst: 7})
+		assert.Equal(t, want, allowed(first), kind)
+		if kind == "shared" {
+			want = 0
+		}
+		assert.Equal(t, want, allowed(second), "%s: another process", kind)
+	}
+	_, err := budgetsOf("free", new(httpretry.HostBudget))
+	assert.ErrorContains(t, err, `budget "free": want one of default, `)
+}
+
+func TestStrict(t *testing.T) {
+	for kind, want := range map[string]int{"default": 2, "strict": 0} {
+		b, _ := budgetOf(t, kind, new(httpretry.HostBudget))
+		require.Equal(t, 5, allowed(b))
+		record(b, 1, http.StatusOK, httpretry.Final, failed)
+		assert.Equal(t, want, allowed(b), kind)
+	}
+}
+
+func TestTokensComeBack(t *testing.T) {
+	aws, _ := budgetOf(t, "aws", nil)
+	assert.Equal(t, 100, allowed(aws))
+	aws.Refund(failed)
+	assert.Equal(t, 1, allowed(aws), "a retry that is not sent returns its tokens")
+	succeed(aws, 10)
+	assert.Equal(t, 2, allowed(aws), "ten successes are worth two retries")
+	record(aws, 1, http.StatusBadGateway, httpretry.Transient, failed)
+	assert.Zero(t, allowed(aws))
+	record(aws, 1, http.StatusOK, httpretry.Final, failed)
+	assert.Equal(t, 1, allowed(aws), "a retry that succeeds returns its tokens, too")
+
+	aws, _ = budgetOf(t, "aws", nil)
+	assert.Equal(t, 50, allowedAfter(aws, httpretry.AttemptResult{Timeout: true}))
+	aws, _ = budgetOf(t, "aws2026", nil)
+	assert.Equal(t, 100, allowedAfter(aws, httpretry.AttemptResult{Status: http.StatusTooManyRequests}))
+}
+
+func TestThrottle(t *testing.T) {
+	b, _ := budgetOf(t, "grpc", nil)
+	record(b, 4, http.StatusBadGateway, httpretry.Transient, httpretry.AttemptResult{})
+	assert.Equal(t, 10_000, allowed(b))
+	record(b, 1, http.StatusBadGateway, httpretry.Transient, failed)
+	assert.Zero(t, allowed(b), "the fifth failure leaves half of the tokens")
+	succeed(b, 1)
+	assert.Equal(t, 10_000, allowed(b))
+}
+
+// A proxy allows a fifth of the attempts of the last ten seconds.
+func TestProxy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := budgetOf(t, "proxy", nil)
+		succeed(b, 20)
+		assert.Equal(t, 4, allowed(b))
+		b.Refund(failed)
+		assert.Equal(t, 1, allowed(b))
+		time.Sleep(9 * time.Second)
+		succeed(b, 5)
+		assert.Equal(t, 1, allowed(b))
+		time.Sleep(time.Second)
+		assert.Zero(t, allowed(b), "the retry of a second ago counts")
+	})
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -108,7 +107,7 @@ func (l lab) addLayers(r *report.Report, s chainScenario, strategy string) error
 		{"none", 1, nil, false}, {"multiplied", s.Attempts, unlimited, false}, {"budgeted", s.Attempts, nil, false},
 		{"Middleware", s.Attempts, unlimited, true}, {"both", s.Attempts, nil, true},
 	} {
-		backoff, err := spec.Parse(strategy, strategies.Seeded(s.Seed), nil)
+		backoff, err := parseStrategy(strategy, strategies.Seeded(s.Seed), nil)
 		if err != nil {
 			return fmt.Errorf("-strategy: %w", err)
 		}

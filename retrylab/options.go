@@ -16,7 +16,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 )
 
 type options struct {
@@ -62,8 +61,8 @@ func within[T int | float64](name string, value, least, most T) error {
 func (o *options) durations(names ...string) error {
 	for _, name := range names {
 		d, ok := o.Lookup(name).Value.(flag.Getter).Get().(time.Duration)
-		if ok && (d < 0 || d > spec.MaxDuration) {
-			return fmt.Errorf("-%s %v: want a duration from 0s to %v", name, d, spec.MaxDuration)
+		if ok && (d < 0 || d > maxDuration) {
+			return fmt.Errorf("-%s %v: want a duration from 0s to %v", name, d, maxDuration)
 		}
 	}
 	return nil
@@ -97,12 +96,12 @@ func parseCounts(name, list string, most int) ([]int, error) {
 	return ns, nil
 }
 
-func parseStrategies(list string, parse func(string) (spec.Named, error)) ([]spec.Named, error) {
+func parseStrategies(list string, parse func(string) (named, error)) ([]named, error) {
 	parts, err := split("strategies", list)
 	if err != nil {
 		return nil, err
 	}
-	var all []spec.Named
+	var all []named
 	for _, part := range parts {
 		s, err := parse(part)
 		if err != nil {
@@ -115,7 +114,7 @@ func parseStrategies(list string, parse func(string) (spec.Named, error)) ([]spe
 
 // checkEndless finds attempts that nothing ends and that take no time, with
 // which a simulation would not end.
-func checkEndless(attempts int, backoff spec.Named) error {
+func checkEndless(attempts int, backoff named) error {
 	// Drawing waits changes those of the simulation.
 	if attempts >= 0 {
 		return nil

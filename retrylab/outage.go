@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -165,7 +163,7 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	v := &variant{kind: kind, client: outage.Client{Processes: processes, Deadline: f.deadline}}
 	p := httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout}
 	if strategy != ownWaits {
-		s, err := spec.Parse(strategy, strategies.Seeded(seed), nil)
+		s, err := parseStrategy(strategy, strategies.Seeded(seed), nil)
 		if err != nil {
 			return nil, fmt.Errorf("-strategies: %w, or %s", err, ownWaits)
 		}
@@ -185,7 +183,7 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	if kind == "none" {
 		p.MaxAttempts, budget = 1, "unlimited"
 	}
-	newBudget, err := budgets.Of(budget, f.hostBudget())
+	newBudget, err := budgetsOf(budget, f.hostBudget())
 	if err != nil {
 		return nil, fmt.Errorf("-budgets: %w or none", err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -39,7 +38,7 @@ func plot(l lab, o *options) (report.Report, error) {
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0)).Float64
 	defaults := map[string]time.Duration{"Base": *base, "Median": *base, "Wait": *base, "Max": *limit}
-	all, err := parseStrategies(*list, func(text string) (spec.Named, error) { return spec.Parse(text, random, defaults) })
+	all, err := parseStrategies(*list, func(text string) (named, error) { return parseStrategy(text, random, defaults) })
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -50,7 +49,7 @@ func plot(l lab, o *options) (report.Report, error) {
 	return plotReport(all, *failures, *retries), nil
 }
 
-func plotReport(all []spec.Named, failures, retries int) report.Report {
+func plotReport(all []named, failures, retries int) report.Report {
 	peaks := report.Table{
 		Title:   "Peaks",
 		Note:    "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
@@ -84,7 +83,7 @@ func plotReport(all []spec.Named, failures, retries int) report.Report {
 
 // arrivalChart shows when the clients of each strategy come back, in the time
 // of the first retries.
-func arrivalChart(all []spec.Named, samples []*sample) *chart.Chart {
+func arrivalChart(all []named, samples []*sample) *chart.Chart {
 	end := time.Duration(0)
 	for _, s := range samples {
 		end = max(end, 3*s.Quantile(min(2, len(s.Waits)-1), 0.5))

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -58,7 +56,7 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	return r, nil
 }
 
-func (f *policyFlags) drawWaits(backoff spec.Named) *sample {
+func (f *policyFlags) drawWaits(backoff named) *sample {
 	retries := max(f.attempts-1, 1)
 	if f.attempts < 0 {
 		retries = shownRetries
@@ -170,7 +168,7 @@ func (f *policyFlags) policies(
 		}
 		p.Backoff = backoff.Strategy
 	}
-	newBudget, err := budgets.Of(budget, f.hostBudget())
+	newBudget, err := budgetsOf(budget, f.hostBudget())
 	if err != nil {
 		return nil, fmt.Errorf("-budget: %w", err)
 	}

@@ -12,8 +12,6 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policyfile"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -55,7 +53,7 @@ func (f *policyFlags) addPolicy(o *options) {
 	o.IntVar(&f.attempts, "attempts", defaultAttempts, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.DurationVar(&f.timeout, "timeout", 0, "AttemptTimeout; 0: none")
 	o.DurationVar(&f.maxElapsed, "max-elapsed", 0, "MaxElapsed; 0: none")
-	o.StringVar(&f.budget, "budget", "default", "`budget`: "+budgets.Names)
+	o.StringVar(&f.budget, "budget", "default", "`budget`: "+budgetNames)
 	o.Float64Var(&f.ratio, "ratio", defaultRatio, "Ratio of the budget")
 	o.IntVar(&f.burst, "burst", defaultBurst, "Burst of the budget; negative: none")
 	o.DurationVar(&f.window, "window", defaultWindow, "Window of the budget")
@@ -168,8 +166,8 @@ func readPolicies(name string) (*policyfile.File, error) {
 	return file, nil
 }
 
-func (f *policyFlags) strategy(random strategies.Rand) (spec.Named, error) {
-	s, err := spec.Parse(f.backoff, random, nil)
+func (f *policyFlags) strategy(random strategies.Rand) (named, error) {
+	s, err := parseStrategy(f.backoff, random, nil)
 	if err != nil {
 		return s, fmt.Errorf("-backoff: %w", err)
 	}

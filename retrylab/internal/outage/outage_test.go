@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 	"github.com/seed421102f4/httpretry/strategies"
@@ -23,8 +22,12 @@ var stall = outage.Scenario{
 
 func client(t *testing.T, processes, attempts int, kind string) outage.Client {
 	t.Helper()
-	budget, err := budgets.Of(kind, &httpretry.HostBudget{})
-	require.NoError(t, err)
+	budget := func() httpretry.Budget {
+		if kind == "unlimited" {
+			return httpretry.Unlimited{}
+		}
+		return &httpretry.HostBudget{Strict: kind == "strict"}
+	}
 	backoff := strategies.DecorrelatedV2{Rand: strategies.Seeded(uint64(processes))}
 	return outage.Client{Processes: processes, Policy: func(int) httpretry.Policy {
 		return httpretry.Policy{

@@ -1,6 +1,4 @@
-// Package budgets makes the retry budgets of a fleet's processes: the
-// library's own, and those of other clients for comparison.
-package budgets
+package main
 
 import (
 	"context"
@@ -11,10 +9,9 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Names are the budgets that Of makes.
-const Names = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
+const budgetNames = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
 
-// Of returns the budget of each process by the name of its kind. The kinds
+// budgetsOf returns the budget of each process by the name of its kind. The kinds
 // default, strict and shared have the fields of h.
 //
 //	default    h
@@ -29,7 +26,7 @@ const Names = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
 //	           takes 1 and each success returns 0.1; retries need more than 5
 //	proxy      that of Envoy and the Gateway API, in one proxy for all
 //	           processes: retries are at most 20 % of the attempts of 10 s
-func Of(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
+func budgetsOf(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
 	own := func(strict bool) *httpretry.HostBudget {
 		return &httpretry.HostBudget{Ratio: h.Ratio, Burst: h.Burst, Window: h.Window, Strict: strict}
 	}
@@ -53,7 +50,7 @@ func Of(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
 		one := new(share)
 		return func() httpretry.Budget { return one }, nil
 	}
-	return nil, fmt.Errorf("budget %q: want one of %s", kind, Names)
+	return nil, fmt.Errorf("budget %q: want one of %s", kind, budgetNames)
 }
 
 type quota struct {

@@ -1,11 +1,4 @@
-// Package spec parses strategies from text, in the form of strategies.Parse:
-//
-//	FullJitter Base=100ms Max=10s
-//	Spread Fraction=0.2 Of=Exponential Base=1s
-//
-// It adds Clamp, which is not in the library, defaults, and a source of random
-// numbers.
-package spec
+package main
 
 import (
 	"cmp"
@@ -19,24 +12,25 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// A Named is a strategy with the text that it was parsed from.
-type Named struct {
+// A named is a strategy with the text that it was parsed from.
+type named struct {
 	Name     string
 	Strategy strategies.Strategy
 }
 
-// MaxDuration is the longest duration that commands accept. A thousand attempts
+// maxDuration is the longest duration that commands accept. A thousand attempts
 // and waits of that length are far from the end of a time.Duration.
-const MaxDuration = 100 * time.Hour
+const maxDuration = 100 * time.Hour
 
 // standIn is the strategy of the library that has the fields of Clamp.
 const standIn = "AWSDecorrelated"
 
 var ofs = regexp.MustCompile(`(?i) of=`)
 
-// Parse parses a strategy. Fields that it has and the text does not set have
+// parseStrategy parses a strategy, in the form of strategies.Parse. It adds Clamp,
+// which is not in the library. Fields that it has and the text does not set have
 // the values in defaults, by their names.
-func Parse(text string, random strategies.Rand, defaults map[string]time.Duration) (Named, error) {
+func parseStrategy(text string, random strategies.Rand, defaults map[string]time.Duration) (named, error) {
 	name := strings.Join(strings.Fields(text), " ")
 	parts, clamped := ofs.Split(name, -1), false
 	for i, part := range parts {
@@ -59,16 +53,16 @@ func Parse(text string, random strategies.Rand, defaults map[string]time.Duratio
 	}
 	s, err := strategies.Parse(strings.Join(parts, " Of="))
 	if err == nil {
-		s, err = finish(s, random, clamped)
+		s, err = withRand(s, random, clamped)
 	}
 	if err != nil {
-		return Named{}, explain(err, clamped)
+		return named{}, firstProblem(err, clamped)
 	}
-	return Named{name, s}, nil
+	return named{name, s}, nil
 }
 
-// explain returns the first problem of err, since one at a time fits on a line.
-func explain(err error, clamped bool) error {
+// firstProblem returns the first problem of err, since one at a time fits on a line.
+func firstProblem(err error, clamped bool) error {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	switch {
 	case strings.HasPrefix(first, "strategy "):
@@ -79,19 +73,19 @@ func explain(err error, clamped bool) error {
 	return errors.New(first)
 }
 
-func finish(s strategies.Strategy, random strategies.Rand, clamped bool) (strategies.Strategy, error) {
+func withRand(s strategies.Strategy, random strategies.Rand, clamped bool) (strategies.Strategy, error) {
 	v := reflect.New(reflect.TypeOf(s)).Elem()
 	v.Set(reflect.ValueOf(s))
 	for f, field := range v.Fields() {
 		switch x := field.Interface().(type) {
 		case time.Duration:
-			if x > MaxDuration {
-				return nil, fmt.Errorf("%s.%s: %v: want at most %v", v.Type().Name(), f.Name, x, MaxDuration)
+			if x > maxDuration {
+				return nil, fmt.Errorf("%s.%s: %v: want at most %v", v.Type().Name(), f.Name, x, maxDuration)
 			}
 		case strategies.Rand:
 			field.Set(reflect.ValueOf(random))
 		case strategies.Strategy:
-			of, err := finish(x, random, clamped)
+			of, err := withRand(x, random, clamped)
 			if err != nil {
 				return nil, err
 			}
@@ -99,22 +93,22 @@ func finish(s strategies.Strategy, random strategies.Rand, clamped bool) (strate
 		}
 	}
 	if aws, ok := v.Interface().(strategies.AWSDecorrelated); ok && clamped {
-		return Clamp(aws), nil
+		return clamp(aws), nil
 	}
 	return v.Interface().(strategies.Strategy), nil
 }
 
-// Clamp is the flawed decorrelated jitter of an early draft. It waits min(Max,
+// clamp is the flawed decorrelated jitter of an early draft. It waits min(Max,
 // max(Base, uniform(0, 3·p))), where p is the wait before, and Base for the
 // first. A third of the first waits are exactly Base, so the clients that have
 // these retry at the same moment. It is for contrast.
-type Clamp struct {
+type clamp struct {
 	Base time.Duration // 0: 100ms
 	Max  time.Duration // 0: 30s
 	Rand strategies.Rand
 }
 
-func (c Clamp) Start() strategies.Sequence {
+func (c clamp) Start() strategies.Sequence {
 	base, limit := cmp.Or(c.Base, 100*time.Millisecond), cmp.Or(c.Max, 30*time.Second)
 	prev := base
 	return func() time.Duration {
