@@ -61,14 +61,8 @@ func mapRecoveries(l lab, o *options) (report.Report, error) {
 // recoveries returns the seconds until each kind of fleet is back, by the cut and
 // the load. NaN means never.
 func (l lab) recoveries(f mapFlags, kinds []string, loads, cuts []int) ([][][]float64, error) {
-	back := make([][][]float64, len(kinds))
-	for k := range kinds {
-		back[k] = make([][]float64, len(cuts))
-		for r := range cuts {
-			back[k][r] = make([]float64, len(loads))
-		}
-	}
-	err := l.parallel(len(kinds)*len(cuts)*len(loads), func(i int) error {
+	cells := make([]float64, len(kinds)*len(cuts)*len(loads))
+	err := l.parallel(len(cells), func(i int) error {
 		k, r, c := i/len(loads)/len(cuts), i/len(loads)%len(cuts), i%len(loads)
 		s := f.scenario
 		s.Rate, s.Left = s.Capacity*float64(loads[c])/100, 1-float64(cuts[r])/100
@@ -86,12 +80,16 @@ func (l lab) recoveries(f mapFlags, kinds []string, loads, cuts []int) ([][][]fl
 			return err
 		}
 		after, ok := result.Recovered()
-		back[k][r][c] = after.Seconds()
+		cells[i] = after.Seconds()
 		if !ok {
-			back[k][r][c] = math.NaN()
+			cells[i] = math.NaN()
 		}
 		return nil
 	})
+	var back [][][]float64
+	for rows := range slices.Chunk(slices.Collect(slices.Chunk(cells, len(loads))), len(cuts)) {
+		back = append(back, rows)
+	}
 	return back, err
 }
 
