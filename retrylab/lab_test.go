@@ -310,18 +310,11 @@ func TestCheck(t *testing.T) {
 	assert.Contains(t, stderr, bad+`:2:28: default.maxAttempts: "4": want a whole number`)
 	assert.Contains(t, stderr, "\n"+bad+`:2:51: default.attemptTimeout: 2: want a duration`)
 
-	_, stderr, status = retrylab(t, "check", "/nonexistent")
-	assert.Equal(t, 1, status)
-	assert.Contains(t, stderr, "no such file")
 	for _, args := range [][]string{{"check"}, {"check", "-x", good}} {
-		stdout, stderr, status = retrylab(t, args...)
+		_, stderr, status = retrylab(t, args...)
 		assert.Equal(t, 2, status)
-		assert.Empty(t, stdout)
 		assert.Contains(t, stderr, "usage: retrylab check FILE...")
 	}
-	stdout, _, status = retrylab(t, "check", "-h")
-	assert.Zero(t, status)
-	assert.Contains(t, stdout, "usage: retrylab check FILE...")
 }
 
 func warningsOf(t *testing.T, policy string) string {
@@ -389,8 +382,6 @@ func TestWarnings(t *testing.T) {
 		{"-attempts=8_-backoff=AWSDecorrelated Base=1s Max=4s", "many of the last waits are exactly 4.00s"},
 		{"-attempts=10_-deadline=3s", "of 10 attempts, the deadline or MaxElapsed holds"},
 		{"-processes=8000_-capacity=800", "8000 budgets with a Burst of 5 allow 20,000 retries however few requests they send, and the server needs 66.7s"},
-		{"-budget=aws", "100 budgets of 100 retries each allow 10,000 retries"},
-		{"-budget=grpc_-processes=126_-timeout=1s", "126 budgets of 4 retries each allow 504 retries"},
 		{"-capacity=400", "no spare capacity"},
 		{"-budget=unlimited", "it may never recover"},
 		{"-timeout=0", "an attempt without an answer never ends"},

@@ -167,7 +167,6 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	}
 	n, ok := f.usesHostBudget()
 	if !ok {
-		f.warnAboutTokens(warn, spare)
 		switch {
 		case f.budget != "unlimited":
 		case f.attempts < 0:
@@ -187,14 +186,3 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 }
 
 const longBacklog = time.Minute
-
-// warnAboutTokens warns about budgets of other clients, which are full when an
-// outage begins.
-func (f *policyFlags) warnAboutTokens(warn func(string, ...any), spare float64) {
-	// 500 tokens for 5 or 14 each, and 10 tokens of which more than 5 must be left.
-	each := map[string]int{"aws": 100, "aws2026": 35, "grpc": 4}[f.budget]
-	if retries := each * f.processes; float64(retries) > spare {
-		warn("%d budgets of %d retries each allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets.",
-			f.processes, each, report.Show(float64(retries)), report.Show(spare))
-	}
-}
