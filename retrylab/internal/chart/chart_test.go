@@ -97,11 +97,3 @@ func TestHeat(t *testing.T) {
 		assert.Equal(t, 1, strings.Count(svg, want), want)
 	}
 }
-
-// A logarithmic axis has no place for 0, so there is no line between zeros.
-func TestZerosOnALogarithmicAxis(t *testing.T) {
-	c := chart.Chart{Y: chart.Axis{Log: true, Min: 1, Max: 100}, Series: []chart.Series{line("a", 0, 0, 1, 0, 2, 100, 3, 0, 4, 0, 5, 1, 6, 1)}}
-	paths := regexp.MustCompile(`<path class="line s0" d="([^"]*)"/>`).FindAllStringSubmatch(c.SVG(), -1)
-	require.Len(t, paths, 2, "one in the legend")
-	assert.Equal(t, "MMLLMLL", regexp.MustCompile(`[^ML]`).ReplaceAllString(paths[1][1], ""), "it begins anew at 1 and at 4")
-}
