@@ -20,7 +20,6 @@ version does not know is an error, even if programs ignore it. The exit status
 is 0 if all files are valid, 1 if one is not, and 2 for wrong arguments.
 `
 
-// check prints the policies of files, and returns the exit status.
 func (l lab) check(files []string) int {
 	if len(files) == 1 && slices.Contains([]string{"-h", "-help", "--help"}, files[0]) {
 		fmt.Fprint(l.stdout, checkUsage)
@@ -45,7 +44,6 @@ func (l lab) check(files []string) int {
 	return status
 }
 
-// writePolicies writes the policies of a file, the default first.
 func (l lab) writePolicies(name string, file *policyfile.File) error {
 	w := l.stdout
 	policies := file.Policies()
@@ -97,9 +95,7 @@ func (l lab) checkWarnings(p httpretry.Policy) []string {
 		warn("%v", err)
 		return all
 	}
-	if f.attempts == 0 {
-		f.attempts = defaultAttempts
-	}
+	f.setDefaults()
 	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
 	switch {
 	case f.attempts == 1:

@@ -13,7 +13,7 @@ mkdir -p "$figures"
 figure() {
 	local name=$1 number=$2
 	shift 2
-	"$work/retrylab" "$@" -svg="$work" -json=- >/dev/null
+	"$work/retrylab" "$@" -svg="$work" >/dev/null
 	mv "$work/$1-$number.svg" "$figures/$name.svg"
 }
 

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
+	"math"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,8 +21,9 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policyfile"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // retrylab runs the command and returns its output.
@@ -31,9 +34,6 @@ func retrylab(t *testing.T, args ...string) (stdout, stderr string, status int) 
 	status = l.run(args)
 	return out.String(), errs.String(), status
 }
-
-// unseeded are commands whose default waits have no seed.
-var unseeded = []string{"map"}
 
 // quick are arguments with which each command takes little time.
 var quick = map[string][]string{
@@ -46,13 +46,10 @@ var quick = map[string][]string{
 	"policy":     {"-rate=2"},
 }
 
-// files runs a command with all formats and returns the files that it wrote, by
-// name.
 func files(t *testing.T, seed, command string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	args := append([]string{command, "-seed=" + seed, "-o=" + dir + "/report.html",
-		"-json=" + dir + "/data.json", "-svg=" + dir}, quick[command]...)
+	args := append([]string{command, "-seed=" + seed, "-o=" + dir + "/report.html", "-svg=" + dir}, quick[command]...)
 	stdout, stderr, status := retrylab(t, args...)
 	require.Zero(t, status, stderr)
 	require.Empty(t, stderr)
@@ -78,83 +75,45 @@ func TestReports(t *testing.T) {
 			for line := range strings.SplitSeq(written[""], "\n") {
 				assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)
 			}
-			var data struct {
-				Tables []struct{ Rows []map[string]any }
-			}
-			require.NoError(t, json.Unmarshal([]byte(written["data.json"]), &data))
-			assert.NotEmpty(t, data.Tables)
-			figures := 0
-			for name := range written {
-				if strings.HasSuffix(name, ".svg") {
-					figures++
-				}
-			}
 			page := written["report.html"]
-			assert.Equal(t, strings.Count(page, "<figure>"), figures)
+			assert.Equal(t, strings.Count(page, "<figure>"), len(written)-2)
 			// But for the name of a format.
 			page = strings.ReplaceAll(page, "http://www.w3.org/2000/svg", "")
 			assert.NotRegexp(t, `(src|href)="?(https?:)?//|@import|url\(|<script|https://`, page)
-
-			if slices.Contains(unseeded, c.name) {
+			if c.name == "map" { // the default waits have no seed
 				return
 			}
 			assert.Equal(t, written, files(t, "7", c.name))
-			assert.NotEqual(t, written["data.json"], files(t, "8", c.name)["data.json"])
+			assert.NotEqual(t, written[""], files(t, "8", c.name)[""])
 		})
 	}
 }
 
 func TestBadFlags(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "policy.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"attempts": 3}}`), 0o600))
 	for _, c := range []struct{ args, want string }{
 		{"nothing", `"nothing": want plot, contention, outage, map, restart, layers, policy or check`},
-		{"plot -x", `-x: want one of -base -failures`},
+		{"plot -x", `flag provided but not defined: -x`},
 		{"plot extra", `"extra": want flags only`},
 		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
-		{"plot -seed=-1", `-seed "-1": want a whole number of at least 0`},
-		{"plot -base=5", `-base "5": want a duration such as 100ms or 2s`},
 		{"plot -strategies=Foo", `-strategies: strategy "Foo": want one of Constant, `},
-		{"plot -strategies=FullJitter_Median=1s", `-strategies: FullJitter: "Median=1s": want Base=, Factor=, Max=`},
-		{"plot -base=-1s", `-base -1s: want a duration from 0s to 100h0m0s`},
 		{"plot -failures=10000000 -retries=50", `want at most 100000000 retries of all 8 strategies together`},
-		{"plot -o=- -json=-", `-o - -json -: want different files`},
-		{"plot -json", `-json: want a value after it`},
 		{"plot -o=/nonexistent/x", `-o /nonexistent/x: want a file in a directory that exists`},
-		{"plot -svg=" + file, `: want a directory, not a file`},
 		{"plot -strategies=FullJitter,FullJitter", `-strategies "FullJitter": want it once`},
-		{"contention -hop=-1ms", `-hop -1ms: want a duration from 0s`},
 		{"contention -clients=5,x", `-clients "x": want whole numbers from 1 to 10000, separated by commas`},
-		{"contention -strategies=x", `FastFirst, Clamp, or none`},
-		{"outage -rate=NaN", `-rate NaN: want a number from 0.001`},
 		{"outage -fault=fire", `-fault "fire": want one of errors, stall, slow, throttle, refuse`},
 		{"outage -incident=fire", `-incident "fire": want one of cloudflare-2025-09-12, google-cloud-2025-06-12`},
 		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, aws2026, grpc, proxy or none`},
 		{"outage -cooldowns=never", `-cooldowns "never": want send, wait or fail`},
 		{"outage -to=5s", `-from 20s -to 5s -length 2m30s: want times in this order`},
-		{"outage -to=25.05s", `-from 20s -to 25.05s -length 2m30s: want multiples of 100ms`},
-		{"outage -length=900ms -from=0s -to=100ms", `-length 900ms: want a duration from 1s to 24h`},
 		{"outage -retry-after=1s", `-retry-after 1s: want -fault errors or throttle`},
 		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
 		{"outage -attempts=-1 -strategies=FullJitter_Max=1ms_Base=1ms", `-attempts -1: want a number from 0, or waits longer than those of FullJitter Max=1ms Base=1ms`},
-		{"policy -attempts=-1 -backoff=Constant_Wait=0", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=0`},
-		{"map -loads=101", `-loads "101": want whole numbers from 1 to 100, separated by commas`},
-		{"map -timeout=0", `-trigger 10s -after 5m0s -timeout 0s: want multiples of 100ms up to 1h`},
-		{"map -processes=1,2", `-processes "1,2": want a whole number`},
 		{"restart -kinds=fire", `-kinds "fire": want one of 503, refused, reset, timeout, stall`},
 		{"restart -kinds=timeout", `-kinds timeout: want -timeout or -deadline`},
-		{"restart -down=1", `-down "1": want multiples of 100ms up to 1h`},
-		{"restart -up=50ms", `-up 50ms -after 30s: want multiples of 100ms`},
 		{"restart -cold=10s", `-cold 10s: want -load, too`},
-		{"restart -processes=20001", `-processes 20001: want a number from 1 to 20000`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
-		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
-		{"policy -strict=maybe", `-strict "maybe": want true or false`},
-		{"policy -file=" + file, `:1:14: default.attempts: unknown field: want preset, maxAttempts, `},
 		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
-		{"policy -policy=a.test", `-policy "a.test": want -file, too`},
-		{"policy -window=-1s", `-window -1s: want 0 (the default, 30s) or a duration from`},
 	} {
 		args := strings.Fields(c.args)
 		for i := range args {
@@ -187,21 +146,39 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Zero fields of a budget are the library's defaults.
-func TestPolicyDefaultsOfBudget(t *testing.T) {
-	want, _, _ := retrylab(t, "policy", "-rate=2")
-	zero, _, _ := retrylab(t, "policy", "-rate=2", "-window=0", "-ratio=0", "-burst=0")
-	assert.Equal(t, want, zero)
+func reportOf(t *testing.T, args ...string) report.Report {
+	t.Helper()
+	o := newOptions(args[0], args[1:])
+	i := slices.IndexFunc(commands(), func(c command) bool { return c.name == args[0] })
+	r, err := commands()[i].run(lab{clock: virtual.New(t)}, o)
+	require.NoError(t, err)
+	r.Command = o.commandLine()
+	return r
 }
 
-// notes returns the conclusions of a report.
-func notes(t *testing.T, args ...string) string {
+// rows returns the rows of the first table of a report. Durations are in
+// seconds, and negative if they are not known.
+func rows(t *testing.T, args ...string) []map[string]float64 {
 	t.Helper()
-	stdout, stderr, status := retrylab(t, append(args, "-json=-")...)
-	require.Zero(t, status, stderr)
-	var data struct{ Notes []string }
-	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
-	return strings.Join(data.Notes, "\n")
+	var all []map[string]float64
+	table := reportOf(t, args...).Tables[0]
+	for _, values := range table.Rows {
+		row := map[string]float64{}
+		for i, v := range values {
+			switch v := v.(type) {
+			case int:
+				row[table.Columns[i]] = float64(v)
+			case float64:
+				row[table.Columns[i]] = v
+			case report.Share:
+				row[table.Columns[i]] = float64(v)
+			case time.Duration:
+				row[table.Columns[i]] = v.Seconds()
+			}
+		}
+		all = append(all, row)
+	}
+	return all
 }
 
 // Conclusions are drawn only from figures that show them.
@@ -215,7 +192,7 @@ func TestNotes(t *testing.T) {
 		{"outage -incident=cloudflare-2025-09-12 -budgets=unlimited -length=70s", []string{"\nOf the fleets with retries, DecorrelatedV2 is the first to get back", "Constant Wait=200ms: the retries keep"}, nil},
 		{"outage -fault=errors -length=60s -budgets=default,unlimited", nil, []string{"overloaded", "first to get back"}},
 	} {
-		got := notes(t, strings.Fields(c.args)...)
+		got := strings.Join(reportOf(t, strings.Fields(c.args)...).Notes, "\n")
 		for _, want := range c.want {
 			assert.Contains(t, got, want, c.args)
 		}
@@ -234,15 +211,12 @@ func TestPageOnStandardOutput(t *testing.T) {
 
 // The command in a report makes the same report.
 func TestCommandLine(t *testing.T) {
-	stdout, _, _ := retrylab(t, "plot", "-failures=2000", "-retries=2", "-strategies=FullJitter Base=1s", "-json=-")
-	var data struct{ Command string }
-	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
-	assert.Equal(t, "retrylab plot -failures=2000 -retries=2 -strategies='FullJitter Base=1s'", data.Command)
+	r := reportOf(t, "plot", "-failures=2000", "-retries=2", "-strategies=FullJitter Base=1s", "-o=-")
+	assert.Equal(t, "retrylab plot -failures=2000 -retries=2 -strategies='FullJitter Base=1s'", r.Command)
 
-	stdout, _, _ = retrylab(t, "outage", "-incident=google-cloud-2025-06-12", "-strategies=DecorrelatedV2", "-budgets=default", "-json=-")
-	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
+	r = reportOf(t, "outage", "-incident=google-cloud-2025-06-12", "-strategies=DecorrelatedV2", "-budgets=default", "-length=100s")
 	for _, want := range []string{" -attempts=-1 ", " -budgets=default ", " -fault=errors ", " -to=1m20s"} {
-		assert.Contains(t, data.Command, want, "flags that are set replace those of the incident")
+		assert.Contains(t, r.Command, want, "flags that are set replace those of the incident")
 	}
 }
 
@@ -267,26 +241,22 @@ func TestPolicyFile(t *testing.T) {
 	assert.Contains(t, stdout, `Up to 3 attempts with waits of DecorrelatedV2 and the budget "unlimited"`)
 }
 
-// Files that are not valid are errors.
+// Files that are not valid are errors, and so are fields that are not known.
 func TestBadPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	for text, want := range map[string]string{
-		``:                                       `-file: ` + file + `:1:1: unexpected end of JSON input: want JSON`,
-		`{"MaxAttempts": 3}`:                     file + `:1:2: MaxAttempts: unknown field: want $schema, version, default or policies`,
-		`{"default": {"maxAttempts": 101}}`:      `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
-		`{"default": {"budget": {"ratio": -1}}}`: `:1:34: default.budget.ratio: -1: want 0`,
-		`{"policies": {"a.test": {}, "b.test": {}}}`: `-policy "x.test": want one of ["a.test" "b.test"]`,
+		`{"MaxAttempts": 3}`:                `-file: ` + file + `:1:2: MaxAttempts: unknown field: want $schema, version, default or policies`,
+		`{"default": {"maxAttempts": 101}}`: `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
+		`{"policies": {"b.test": {}}}`:      `-policy "a.test": want one of ["b.test"]`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		args := []string{"policy", "-file=" + file}
-		if strings.Contains(want, "x.test") {
-			args = append(args, "-policy=x.test")
+		if strings.Contains(want, "a.test") {
+			args = append(args, "-policy=a.test")
 		}
-		stdout, stderr, status := retrylab(t, args...)
+		_, stderr, status := retrylab(t, args...)
 		assert.Equal(t, 2, status, text)
-		assert.Empty(t, stdout, text)
 		assert.Contains(t, stderr, want, text)
-		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	}
 }
 
@@ -340,57 +310,13 @@ func TestCheck(t *testing.T) {
 	assert.Contains(t, stderr, bad+`:2:28: default.maxAttempts: "4": want a whole number`)
 	assert.Contains(t, stderr, "\n"+bad+`:2:51: default.attemptTimeout: 2: want a duration`)
 
-	_, stderr, status = retrylab(t, "check", "/nonexistent")
-	assert.Equal(t, 1, status)
-	assert.Contains(t, stderr, "no such file")
 	for _, args := range [][]string{{"check"}, {"check", "-x", good}} {
-		stdout, stderr, status = retrylab(t, args...)
+		_, stderr, status = retrylab(t, args...)
 		assert.Equal(t, 2, status)
-		assert.Empty(t, stdout)
 		assert.Contains(t, stderr, "usage: retrylab check FILE...")
 	}
-	stdout, _, status = retrylab(t, "check", "-h")
-	assert.Zero(t, status)
-	assert.Contains(t, stdout, "usage: retrylab check FILE...")
 }
 
-// A deadline limits the success that is possible without a budget, too.
-func TestPolicyWithoutBudget(t *testing.T) {
-	for _, limit := range []string{"-deadline=10ms", "-timeout=10ms"} {
-		stdout, _, _ := retrylab(t, "policy", "-budget=unlimited", "-latency=50ms", "-rate=2", limit, "-json=-")
-		var data struct {
-			Tables []struct{ Rows []map[string]any }
-		}
-		require.NoError(t, json.Unmarshal([]byte(stdout), &data))
-		for _, row := range data.Tables[0].Rows {
-			assert.Zero(t, row["success"], limit)
-			assert.Equal(t, row["success"], row["without budget"], limit)
-		}
-	}
-}
-
-// Random failures may be too many for a server that has capacity to spare.
-func TestPolicyOverload(t *testing.T) {
-	for capacity, want := range map[string]string{
-		"6":   "if 20.0% of the attempts fail, the server gets ",
-		"4.5": "no spare capacity",
-		"9":   "No warnings.",
-	} {
-		stdout, _, _ := retrylab(t, "policy", "-processes=1", "-rate=5", "-timeout=1s", "-capacity="+capacity)
-		assert.Contains(t, strings.Join(strings.Fields(stdout), " "), want, capacity)
-		assert.Equal(t, capacity == "6", strings.Contains(stdout, "the server gets"), capacity)
-	}
-}
-
-// Waits of no length have a place in the charts.
-func TestPlotOfShortWaits(t *testing.T) {
-	for _, strategies := range []string{"Constant Wait=0s", "Constant Wait=1ms,FullJitter Base=1ms", "Constant Wait=0,FastFirst Of=FullJitter"} {
-		_, stderr, status := retrylab(t, "plot", "-failures=1000", "-base=0", "-strategies="+strategies)
-		assert.Zero(t, status, stderr)
-	}
-}
-
-// warningsOf returns the output of check for a default policy, on one line.
 func warningsOf(t *testing.T, policy string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policies.json")
@@ -400,46 +326,10 @@ func warningsOf(t *testing.T, policy string) string {
 	return strings.Join(strings.Fields(stdout), " ")
 }
 
-// All values that check shows are in effect. Its warnings agree.
-func TestCheckShowsWhatIsInEffect(t *testing.T) {
-	got := warningsOf(t, `{"preset": "background", "attemptTimeout": "2s"}`)
-	for _, want := range []string{
-		"maxAttempts preset background no limit", "maxRetryAfter preset background no limit",
-		`budget preset background "unlimited"`,
-	} {
-		assert.Contains(t, got, want)
-	}
-	assert.NotContains(t, got, "warning: ", "who names the preset has decided so")
-	assert.Contains(t, warningsOf(t, `{"maxAttempts": -1, "budget": "unlimited"}`),
-		"only a deadline ends a request that never succeeds")
+// Who names a preset has decided on its values.
+func TestCheckOfAPreset(t *testing.T) {
+	assert.NotContains(t, warningsOf(t, `{"preset": "background", "attemptTimeout": "2s"}`), "warning: ")
 	assert.Contains(t, warningsOf(t, `{"maxAttempts": -1}`), "only the budget ends a request")
-
-	got = warningsOf(t, `{"maxAttempts": -1, "maxElapsed": "1m", "backoff": "Constant"}`)
-	assert.Contains(t, got, "without MaxAttempts, the waits of Constant are so short that a host cannot recover")
-	assert.NotContains(t, got, "-attempts")
-
-	got = warningsOf(t, `{"maxAttempts": 50, "backoff": "Constant", "attemptTimeout": "2s"}`)
-	assert.Contains(t, got, `backoff own "Constant"`)
-	assert.Contains(t, got, "the 49 waits take no time in all: use longer waits")
-}
-
-// The lists of statuses are shown with the other fields.
-func TestCheckOfStatuses(t *testing.T) {
-	assert.Contains(t, warningsOf(t, `{"final": [503]}`), "final own [503] unprocessed - none")
-}
-
-// An unknown field is an error, and so is a later version.
-func TestCheckIsStrict(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "policies.json")
-	for text, want := range map[string]string{
-		`{"default": {"hedge": 1}}`: file + ":1:14: default.hedge: unknown field: want ",
-		`{"version": 2}`:            file + ":1:13: version: 2: want 1, the version that this program reads",
-	} {
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		_, stderr, status := retrylab(t, "check", file)
-		assert.Equal(t, 1, status)
-		assert.Contains(t, stderr, want)
-	}
 }
 
 // The defaults of the flags are those of the library.
@@ -452,7 +342,7 @@ func TestDefaults(t *testing.T) {
 	}
 	assert.Equal(t, shown["maxAttempts"], strconv.Itoa(defaultAttempts), "-attempts")
 	waits := func(text string) (all []time.Duration) {
-		s, err := spec.Parse(text, rand.New(rand.NewPCG(1, 2)).Float64, nil)
+		s, err := parseStrategy(text, rand.New(rand.NewPCG(1, 2)).Float64, nil)
 		require.NoError(t, err)
 		next := s.Strategy.Start()
 		for range 30 {
@@ -489,51 +379,23 @@ func TestWarnings(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-attempts=1", "there are no retries"},
 		{"-backoff=Constant Wait=1s", "use a strategy that is random"},
-		{"-attempts=8_-backoff=Decorrelated Base=1s Max=2s", "Max is too near Base"},
 		{"-attempts=8_-backoff=AWSDecorrelated Base=1s Max=4s", "many of the last waits are exactly 4.00s"},
 		{"-attempts=10_-deadline=3s", "of 10 attempts, the deadline or MaxElapsed holds"},
 		{"-processes=8000_-capacity=800", "8000 budgets with a Burst of 5 allow 20,000 retries however few requests they send, and the server needs 66.7s"},
-		{"-processes=7000_-capacity=800_-timeout=1s", ""},
-		{"-budget=aws", "100 budgets of 100 retries each allow 10,000 retries"},
-		{"-budget=aws_-processes=150_-rate=1885_-capacity=2000", "150 budgets of 100 retries each allow 15,000 retries"},
-		{"-rate=1885_-capacity=1500", "it gets 1,885 requests a second and can answer 1,500"},
-		{"-budget=grpc_-processes=126_-timeout=1s", "126 budgets of 4 retries each allow 504 retries"},
-		{"-budget=grpc_-processes=125_-timeout=1s", ""},
 		{"-capacity=400", "no spare capacity"},
 		{"-budget=unlimited", "it may never recover"},
 		{"-timeout=0", "an attempt without an answer never ends"},
-		{"-deadline=9s", "without an AttemptTimeout"},
 		{"-timeout=1s", ""},
 		{"-timeout=50ms", "AttemptTimeout is 50ms and the latency is 50ms: each attempt times out"},
-		{"-timeout=51ms", ""},
-		{"-timeout=50ms_-deadline=1s_-latency=60ms", "each attempt times out"},
-		// 0.2 x 500 x 30 s / 3001 processes.
 		{"-timeout=1s_-burst=-1_-processes=3001", "each budget allows 1 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=3001_-window=0_-ratio=0", "each budget allows 1 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=3001_-capacity=500", "each budget allows 1 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=3000", ""},
-		{"-timeout=1s_-burst=1_-processes=3001_-capacity=2000", ""},
-		{"-timeout=1s_-burst=-1_-processes=3001_-budget=shared", ""},
-		{"-timeout=1s_-burst=-1_-processes=3001_-window=31s", ""},
-		// Short waits are near one another.
-		{"-timeout=1s_-backoff=FullJitter Base=100ms Max=10s", ""},
-		{"-timeout=1s_-backoff=EqualJitter Base=100ms Max=10s", ""},
 		{"-backoff=Spread Fraction=0.05 Of=Exponential Base=1s", "retry within the same 10ms: use a strategy that is more random"},
 		{"-backoff=Clamp Base=1s", "retry at the same moment: their waits are cut off at a bound"},
 		{"-attempts=-1_-timeout=1s", "only the budget ends a request that never succeeds"},
-		{"-attempts=-1_-timeout=1s_-budget=unlimited", "without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
-		{"-attempts=-1_-timeout=1s_-max-elapsed=20s", ""},
 		{"-timeout=1s_-attempts=50_-backoff=Constant", "the 49 waits take no time in all: use longer waits"},
-		{"-timeout=1s_-attempts=3_-backoff=FullJitter Base=1ms Max=2ms", "the 2 waits take 2ms on average in all"},
-		{"-timeout=1s_-attempts=2_-backoff=Constant", ""},
-		{"-timeout=1s_-attempts=3_-backoff=FastFirst", ""},
 		{"-timeout=1s_-ratio=20", "a Ratio of 20 allows 20 failed retries for each success: 20 % is 0.2"},
-		{"-timeout=1s_-ratio=1", ""},
-		{"-budget=grpc_-processes=125_-timeout=1s_-ratio=20", ""},
-		{"-attempts=-1_-timeout=1s_-deadline=20s", ""},
 		{"-attempts=-1_-timeout=1s_-deadline=20s_-budget=unlimited", "the load grows as long as an outage lasts"},
 	} {
-		o := newOptions("policy", strings.Split(c.args, "_"), nil)
+		o := newOptions("policy", strings.Split(c.args, "_"))
 		var f policyFlags
 		f.add(o)
 		require.NoError(t, f.parse(o))
@@ -550,18 +412,6 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// rows returns the rows of the first table of a report.
-func rows(t *testing.T, args ...string) []map[string]any {
-	t.Helper()
-	stdout, stderr, status := retrylab(t, append(args, "-json=-")...)
-	require.Zero(t, status, stderr)
-	var data struct {
-		Tables []struct{ Rows []map[string]any }
-	}
-	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
-	return data.Tables[0].Rows
-}
-
 // restart follows all fields of a file, and its flags replace them.
 func TestRestartFollowsAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policies.json")
@@ -571,12 +421,12 @@ func TestRestartFollowsAFile(t *testing.T) {
 		failed bool
 	}{{"-kinds=503", true}, {"-kinds=reset", false}, {"-kinds=reset -attempts=1", true}, {"-kinds=reset -budget=grpc", true}} {
 		args := append([]string{"restart", "-file=" + file, "-down=1s", "-runs=1"}, strings.Fields(c.args)...)
-		assert.Equal(t, c.failed, rows(t, args...)[1]["failed"] != 0.0, c.args)
+		assert.Equal(t, c.failed, rows(t, args...)[1]["failed"] != 0, c.args)
 		// Only the attempts are those of the policy.
-		assert.Equal(t, strings.Contains(c.args, "-attempts=1"), rows(t, args...)[2]["failed"] != 0.0, "go-retryablehttp: %s", c.args)
+		assert.Equal(t, strings.Contains(c.args, "-attempts=1"), rows(t, args...)[2]["failed"] != 0, "go-retryablehttp: %s", c.args)
 	}
-	assert.Contains(t, notes(t, "restart", "-runs=1"), "repeatable with -backoff")
-	assert.Empty(t, notes(t, "restart", "-runs=1", "-file="+file))
+	assert.Contains(t, reportOf(t, "restart", "-runs=1").Notes[0], "repeatable with -backoff")
+	assert.Empty(t, reportOf(t, "restart", "-runs=1", "-file="+file).Notes)
 }
 
 // As in the library, a negative MaxAttempts is no limit, and 0 is the default.
@@ -584,31 +434,16 @@ func TestAnyNumberOfAttempts(t *testing.T) {
 	half := func(attempts string) float64 {
 		all := rows(t, "policy", "-rate=2", "-budget=unlimited", "-timeout=1s", attempts)
 		require.Equal(t, 0.5, all[5]["failing"])
-		return all[5]["success"].(float64)
+		return all[5]["success"]
 	}
 	assert.InDelta(t, 0.875, half("-attempts=3"), 0.04)
 	assert.Equal(t, half("-attempts=3"), half("-attempts=0"))
-	assert.Equal(t, 1.0, half("-attempts=-1"))
 	assert.Equal(t, 1.0, half("-attempts=-7"))
-
-	// One attempt takes 50 ms.
-	for _, row := range rows(t, "policy", "-rate=2", "-budget=unlimited", "-attempts=-1", "-deadline=60ms") {
-		assert.InDelta(t, 1-row["failing"].(float64), row["success"], 0.05)
-	}
 
 	// Nothing ends these requests, and still the command does.
 	stdout, stderr, status := retrylab(t, "policy", "-rate=2", "-attempts=-1", "-budget=unlimited", "-timeout=1s")
 	require.Zero(t, status, stderr)
-	assert.Contains(t, stdout, "Any number of attempts with waits of DecorrelatedV2")
 	assert.Regexp(t, `fail after the latency +never +never +never +-\n`, stdout)
-	assert.Contains(t, strings.Join(strings.Fields(stdout), " "), "A request that has not ended after 10m0s counts as failed.")
-
-	outage := func(attempts string) map[string]any {
-		return rows(t, "outage", "-fault=errors", "-budgets=unlimited", "-capacity=10000", "-length=60s", attempts)[0]
-	}
-	assert.Equal(t, 1.0, outage("-attempts=-1")["success"])
-	assert.Less(t, outage("-attempts=0")["success"], 0.95)
-	assert.Equal(t, outage("-attempts=3"), outage("-attempts=0"))
 }
 
 // Runs have different seeds, and processes have budgets of their own.
@@ -617,10 +452,10 @@ func TestRestartsOfAFleet(t *testing.T) {
 	one := rows(t, append(args, "-runs=1", "-processes=10")...)[1]
 	several := rows(t, append(args, "-runs=4", "-processes=10")...)[1]
 	assert.NotEqual(t, one["begun"], several["begun"])
-	assert.InDelta(t, 10*defaultBurst, one["begun"].(float64)-one["failed"].(float64), 0)
+	assert.InDelta(t, 10*defaultBurst, one["begun"]-one["failed"], 0)
 	assert.Equal(t, 1.0, one["sends"], "retries are sent after the restart")
 	// No others fail.
-	assert.InDelta(t, one["failed"].(float64)/1000, one["lost (s)"], 1e-6)
+	assert.InDelta(t, one["failed"]/1000, one["lost"], 1e-6)
 }
 
 // These are bounds of the default policy. docs/choosing.md has the figures.
@@ -631,23 +466,18 @@ func TestDefaultPolicyInRestarts(t *testing.T) {
 		most         float64
 	}{
 		{"-kinds=503 -down=1s -runs=6", "failed", 1},
-		{"-kinds=refused -down=1s -runs=6", "failed", 1},
-		{"-kinds=reset -down=1s -runs=6", "failed", 1},
-		{"-kinds=503 -down=3s -runs=6", "failed", 13},
 		{"-kinds=refused -down=3s -runs=6", "failed", 13},
-		{"-kinds=reset -down=3s -runs=6", "failed", 13},
 		{"-down=10s -runs=4", "sends", 1.7},
 		{"-down=1m -runs=4", "sends", 1.17},
 		// 30 % of the attempts fail at random.
 		{"-replicas=10 -restarting=3 -down=1m -processes=10 -rate=10 -runs=1", "failed", 0.04 * 100 * 60},
-		{overload + " -processes=100 -rate=0.8", "latest (s)", 66},
-		{overload + " -processes=400 -rate=0.2", "latest (s)", 90},
+		{overload + " -processes=100 -rate=0.8", "latest", 66},
+		{overload + " -processes=400 -rate=0.2", "latest", 90},
 	} {
 		got := rows(t, append([]string{"restart", "-after=5s"}, strings.Fields(c.args)...)...)[1]
 		t.Logf("%s: %v %v", c.args, c.column, got[c.column])
-		require.IsType(t, 0.0, got[c.column], c.args) // not never
+		assert.GreaterOrEqual(t, got[c.column], 0.0, c.args) // not never
 		assert.LessOrEqual(t, got[c.column], c.most, c.args)
-		assert.Equal(t, thePolicy, got["client"])
 	}
 }
 
@@ -655,10 +485,7 @@ func TestDefaultPolicyInRestarts(t *testing.T) {
 // but for one cell. docs/choosing.md has the whole map. Seeds and the waits of
 // the default, which have no seed, change the times, but here never the cells.
 func TestMap(t *testing.T) {
-	args := []string{"map", "-loads=60,90", "-cuts=20,90", "-budgets=none,default,unlimited", "-after=150s"}
-	o := newOptions("map", args[1:], nil)
-	r, err := mapRecoveries(lab{clock: virtual.New(t)}, o)
-	require.NoError(t, err)
+	r := reportOf(t, "map", "-loads=60,90", "-cuts=20,90", "-budgets=none,default,unlimited", "-after=150s")
 	back := func(table int) (all []bool) {
 		for _, row := range r.Tables[table].Rows {
 			for _, d := range row[1:] {
@@ -675,4 +502,273 @@ func TestMap(t *testing.T) {
 		"unlimited: does not come back in 2 of the 4 cells in which a fleet without retries does.",
 	}, r.Notes)
 	assert.Zero(t, r.Tables[0].Rows[0][1], "80 % of the capacity are enough for a load of 60 %")
+}
+
+// The blog's simulation with 100 clients, a base of 5 ms and a cap of 2 s. It
+// counts retries from 1, so its first ceilings are twice the base. The figures
+// are those that were published with it, and for V2 with Polly's issue 530.
+func TestCallsAsPublished(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	random := strategies.Rand(r.Float64)
+	const base, limit = 5 * time.Millisecond, 2 * time.Second
+	for _, c := range []struct {
+		name     string
+		strategy strategies.Strategy
+		calls    float64
+	}{
+		{"none", nil, 2418},
+		{"exponential", strategies.Exponential{Base: 2 * base, Max: limit}, 1859},
+		{"AWS", strategies.AWSDecorrelated{Base: base, Max: limit, Rand: random}, 1003},
+		{"equal", strategies.EqualJitter{Base: 2 * base, Max: limit, Rand: random}, 812},
+		{"V2", strategies.DecorrelatedV2{Median: 2 * base, Max: limit, Rand: random}, 799},
+		{"full", strategies.FullJitter{Base: 2 * base, Max: limit, Rand: random}, 795},
+	} {
+		const runs = 60
+		calls := 0.0
+		for range runs {
+			virtual.New(t)(func() {
+				n, _ := changeRow(100, c.strategy, 10*time.Millisecond, 2*time.Millisecond, r)
+				calls += float64(n) / runs
+			})
+		}
+		t.Logf("%s: %.0f calls, published %.0f", c.name, calls, c.calls)
+		assert.InEpsilon(t, c.calls, calls, 0.02, c.name)
+	}
+}
+
+// If all messages take the same time, one write of each round is accepted.
+func TestCallsInLockstep(t *testing.T) {
+	const clients, hop = 20, time.Millisecond
+	virtual.New(t)(func() {
+		calls, took := changeRow(clients, nil, hop, 0, rand.New(rand.NewPCG(1, 2)))
+		assert.Equal(t, clients*(clients+1)/2, calls)
+		assert.Equal(t, 4*clients*hop, took.Truncate(hop))
+	})
+}
+
+func unlimited() httpretry.Budget { return httpretry.Unlimited{} }
+
+func runChain(t *testing.T, s chainScenario, middleware bool) *chain {
+	t.Helper()
+	s.Latency, s.Seed = time.Millisecond, 1
+	if s.Rate == 0 {
+		s.Rate = 5
+	}
+	policy := httpretry.Policy{Backoff: strategies.DecorrelatedV2{Rand: strategies.Seeded(1)}}
+	var r *chain
+	virtual.New(t)(func() {
+		var err error
+		r, err = s.run(policy, unlimited, middleware)
+		require.NoError(t, err)
+	})
+	return r
+}
+
+// Retries multiply without Middleware and add up with it.
+func TestServerIsDown(t *testing.T) {
+	for _, c := range []struct {
+		services, attempts int
+		middleware         bool
+		want               float64
+	}{
+		{3, 3, false, 27}, {5, 3, false, 243}, {2, 4, false, 16},
+		{3, 3, true, 7}, {5, 3, true, 11}, {2, 4, true, 7},
+	} {
+		s := chainScenario{Services: c.services, Attempts: c.attempts, Users: 20, Failure: "down"}
+		r := runChain(t, s, c.middleware)
+		assert.Equal(t, c.want, r.callsPerUser()[c.services], "%+v", c)
+		assert.Zero(t, r.succeeded())
+	}
+}
+
+// Without a budget and without Middleware, services fail independently.
+func TestRandomFailures(t *testing.T) {
+	const p, users = 0.1, 20_000
+	s := chainScenario{Services: 3, Attempts: 3, Users: users, Failure: "random", Failing: p}
+	r := runChain(t, s, false)
+	success := 1 - p
+	for range s.Services {
+		success = (1 - p) * (1 - math.Pow(1-success, 3))
+	}
+	// Within five standard deviations.
+	assert.InDelta(t, success, r.succeeded(), 5*math.Sqrt(success*(1-success)/users))
+	assert.Equal(t, 1.0, r.callsPerUser()[0])
+}
+
+func sampleOf(t *testing.T, text string, clients int) *sample {
+	t.Helper()
+	s, err := parseStrategy(text, rand.New(rand.NewPCG(1, 2)).Float64, map[string]time.Duration{"Base": time.Second, "Median": time.Second})
+	require.NoError(t, err)
+	return takeSample(s.Strategy, clients, 5)
+}
+
+// The peaks of Polly's issue 530. 400,000 clients give them within 5 %.
+func TestPeaksAsPublished(t *testing.T) {
+	for _, c := range []struct {
+		strategy string
+		peak     float64
+	}{
+		{"Exponential", 1}, {"Clamp", 0.336}, {"EqualJitter", 0.02}, {"FullJitter", 0.0156},
+		{"DecorrelatedV2", 0.0109}, {"AWSDecorrelated", 0.0065},
+	} {
+		got := sampleOf(t, c.strategy, 400_000).Peaks(10 * time.Millisecond)[0]
+		t.Logf("%s: %.2f %%, published %.2f %%", c.strategy, 100*got, 100*c.peak)
+		assert.InEpsilon(t, c.peak, got, 0.05, c.strategy)
+	}
+}
+
+// A peak is that of any interval, wherever it begins, and each client counts
+// once.
+func TestPeaksOfAnyInterval(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		strategy string
+		width    time.Duration
+		want     float64
+	}{
+		// 998 to 1002 ms, on both sides of a multiple of 10 ms.
+		{"Spread Fraction=0.002 Of=Constant Wait=1s", 10 * ms, 1},
+		{"Spread Fraction=0.002 Of=Constant Wait=1s", 2 * ms, 0.5},
+		{"Constant Wait=0", 10 * ms, 1},
+		// Uniform, with a retry of each client in each second.
+		{"Spread Fraction=0.1 Of=Constant Wait=1s", 10 * ms, 0.05},
+	} {
+		got := sampleOf(t, c.strategy, 50_000).Peaks(c.width)[0]
+		assert.InDelta(t, c.want, got, 0.05*c.want, "%s, %v", c.strategy, c.width)
+		assert.LessOrEqual(t, got, 1.0, c.strategy)
+	}
+}
+
+func alwaysHalf() float64 { return 0.5 }
+
+func TestParseStrategy(t *testing.T) {
+	defaults := map[string]time.Duration{"Base": time.Second, "Median": 2 * time.Second, "Wait": 3 * time.Second}
+	for _, c := range []struct {
+		text string
+		want []time.Duration // in milliseconds
+	}{
+		{"exponential base=10ms factor=3", []time.Duration{10, 30, 90}},
+		{"FastFirst Of=Exponential Base=10ms", []time.Duration{0, 10, 20}},
+		{"Capped Max=15ms Of=Jitter Of=Exponential Base=10ms", []time.Duration{5, 10, 15}},
+		{"Clamp Base=10ms Max=1s", []time.Duration{15, 22, 33}},
+		{"FastFirst Of=clamp Base=10ms", []time.Duration{0, 15, 22}},
+		{"Constant Wait=0", []time.Duration{0, 0, 0}},
+		{"Jitter Of=Linear Max=2s", []time.Duration{500, 1000, 1000}},
+	} {
+		s, err := parseStrategy(c.text, alwaysHalf, defaults)
+		require.NoError(t, err, c.text)
+		assert.Equal(t, c.text, s.Name)
+		for i, wait := range strategies.Take(s.Strategy, 3) {
+			assert.Equal(t, c.want[i], wait.Truncate(time.Millisecond)/time.Millisecond, "%s: %d", c.text, i)
+		}
+	}
+}
+
+// A third of the first waits of the flawed strategy are exactly its Base.
+func TestClamp(t *testing.T) {
+	const n = 100_000
+	c := clamp{Rand: rand.New(rand.NewPCG(1, 2)).Float64}
+	exact := 0
+	for range n {
+		if c.Start()() == 100*time.Millisecond {
+			exact++
+		}
+	}
+	assert.InDelta(t, 1.0/3, float64(exact)/n, 0.008)
+}
+
+var failed = httpretry.AttemptResult{Number: 1, Status: http.StatusBadGateway, Outcome: httpretry.Transient}
+
+func allowed(b httpretry.Budget) int { return allowedAfter(b, failed) }
+
+func allowedAfter(b httpretry.Budget, last httpretry.AttemptResult) (n int) {
+	for n < 10_000 && b.Withdraw(context.Background(), last) {
+		n++
+	}
+	return n
+}
+
+func budgetOf(t *testing.T, kind string, h *httpretry.HostBudget) (first, second httpretry.Budget) {
+	t.Helper()
+	next, err := budgetsOf(kind, h)
+	require.NoError(t, err)
+	return next(), next()
+}
+
+func record(b httpretry.Budget, n, status int, outcome httpretry.Outcome, charged httpretry.AttemptResult) {
+	for range n {
+		b.Record(httpretry.AttemptResult{Number: 1 + charged.Number, Status: status, Outcome: outcome}, charged)
+	}
+}
+
+func succeed(b httpretry.Budget, n int) {
+	record(b, n, http.StatusOK, httpretry.Final, httpretry.AttemptResult{})
+}
+
+func TestBurst(t *testing.T) {
+	for kind, want := range map[string]int{
+		"default": 7, "strict": 7, "shared": 7, "unlimited": 10_000, "aws": 100, "aws2026": 35, "grpc": 10_000, "proxy": 0,
+	} {
+		first, second := budgetOf(t, kind, &httpretry.HostBudget{Burst: 7})
+		assert.Equal(t, want, allowed(first), kind)
+		if kind == "shared" {
+			want = 0
+		}
+		assert.Equal(t, want, allowed(second), "%s: another process", kind)
+	}
+	_, err := budgetsOf("free", new(httpretry.HostBudget))
+	assert.ErrorContains(t, err, `budget "free": want one of default, `)
+}
+
+func TestStrict(t *testing.T) {
+	for kind, want := range map[string]int{"default": 2, "strict": 0} {
+		b, _ := budgetOf(t, kind, new(httpretry.HostBudget))
+		require.Equal(t, 5, allowed(b))
+		record(b, 1, http.StatusOK, httpretry.Final, failed)
+		assert.Equal(t, want, allowed(b), kind)
+	}
+}
+
+func TestTokensComeBack(t *testing.T) {
+	aws, _ := budgetOf(t, "aws", nil)
+	assert.Equal(t, 100, allowed(aws))
+	aws.Refund(failed)
+	assert.Equal(t, 1, allowed(aws), "a retry that is not sent returns its tokens")
+	succeed(aws, 10)
+	assert.Equal(t, 2, allowed(aws), "ten successes are worth two retries")
+	record(aws, 1, http.StatusBadGateway, httpretry.Transient, failed)
+	assert.Zero(t, allowed(aws))
+	record(aws, 1, http.StatusOK, httpretry.Final, failed)
+	assert.Equal(t, 1, allowed(aws), "a retry that succeeds returns its tokens, too")
+
+	aws, _ = budgetOf(t, "aws", nil)
+	assert.Equal(t, 50, allowedAfter(aws, httpretry.AttemptResult{Timeout: true}))
+	aws, _ = budgetOf(t, "aws2026", nil)
+	assert.Equal(t, 100, allowedAfter(aws, httpretry.AttemptResult{Status: http.StatusTooManyRequests}))
+}
+
+func TestThrottle(t *testing.T) {
+	b, _ := budgetOf(t, "grpc", nil)
+	record(b, 4, http.StatusBadGateway, httpretry.Transient, httpretry.AttemptResult{})
+	assert.Equal(t, 10_000, allowed(b))
+	record(b, 1, http.StatusBadGateway, httpretry.Transient, failed)
+	assert.Zero(t, allowed(b), "the fifth failure leaves half of the tokens")
+	succeed(b, 1)
+	assert.Equal(t, 10_000, allowed(b))
+}
+
+// A proxy allows a fifth of the attempts of the last ten seconds.
+func TestProxy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := budgetOf(t, "proxy", nil)
+		succeed(b, 20)
+		assert.Equal(t, 4, allowed(b))
+		b.Refund(failed)
+		assert.Equal(t, 1, allowed(b))
+		time.Sleep(9 * time.Second)
+		succeed(b, 5)
+		assert.Equal(t, 1, allowed(b))
+		time.Sleep(time.Second)
+		assert.Zero(t, allowed(b), "the retry of a second ago counts")
+	})
 }

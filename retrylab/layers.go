@@ -2,24 +2,31 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
-	"github.com/seed421102f4/httpretry/retrylab/internal/layers"
+	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// simulateLayers shows retries in a chain of services.
 func simulateLayers(l lab, o *options) (report.Report, error) {
-	var s layers.Scenario
-	failures := o.String("failures", "random,replica,down", "`kinds` of failure, separated by commas: "+layers.Failures)
+	var s chainScenario
+	failures := o.String("failures", "random,replica,down", "`kinds` of failure, separated by commas: "+failureKinds)
 	strategy := o.String("strategy", "DecorrelatedV2", "`strategy` of all services")
 	o.IntVar(&s.Services, "services", 3, "services that call one another, in front of a server")
 	o.IntVar(&s.Attempts, "attempts", 3, "MaxAttempts of each service")
@@ -39,8 +46,8 @@ func simulateLayers(l lab, o *options) (report.Report, error) {
 	); err != nil {
 		return report.Report{}, err
 	}
-	if s.Latency%layers.Tick != 0 {
-		return report.Report{}, fmt.Errorf("-latency %v: want a multiple of %v", s.Latency, layers.Tick)
+	if s.Latency%layersTick != 0 {
+		return report.Report{}, fmt.Errorf("-latency %v: want a multiple of %v", s.Latency, layersTick)
 	}
 	if most := float64(s.Users) * math.Pow(float64(s.Attempts), float64(s.Services)); most > maxCalls {
 		return report.Report{}, fmt.Errorf("-users %d -attempts %d -services %d: want at most %d calls, users times attempts to the power of services",
@@ -59,38 +66,33 @@ func simulateLayers(l lab, o *options) (report.Report, error) {
 
 func checkKinds(kinds []string) error {
 	for _, kind := range kinds {
-		if !slices.Contains(strings.Split(layers.Failures, ", "), kind) {
-			return fmt.Errorf("-failures %q: want one of %s", kind, layers.Failures)
+		if !slices.Contains(strings.Split(failureKinds, ", "), kind) {
+			return fmt.Errorf("-failures %q: want one of %s", kind, failureKinds)
 		}
 	}
 	return nil
 }
 
-func layersReport(s layers.Scenario) report.Report {
-	columns := []report.Column{{Name: "failure"}, {Name: "retries"}}
+func layersReport(s chainScenario) report.Report {
+	columns := []string{"failure", "retries"}
 	for i := range s.Services {
-		columns = append(columns, report.Column{Name: fmt.Sprint(i + 1), Kind: report.Number})
+		columns = append(columns, fmt.Sprint(i+1))
 	}
 	return report.Report{
 		Title: "Retries in a chain of services",
 		About: fmt.Sprintf("Users, who do not retry, call the first of %d services, each service calls the next with up to %d attempts, and the last one calls a server. The services run RetryTransports. For random, each service and the server fail %s of their requests; for replica, one of %d replicas of the server refuses connections; for down, the server fails.",
-			s.Services, s.Attempts, report.Share.Show(s.Failing), s.Replicas),
+			s.Services, s.Attempts, report.Show(report.Share(s.Failing)), s.Replicas),
 		Tables: []report.Table{
-			{Title: "What users see", Note: "Without retries, with unlimited ones, with budgets, with Middleware, and with both. The times are until users have an answer, of either kind.", Columns: []report.Column{
-				{Name: "failure"}, {Name: "retries"}, {Name: "success", Kind: report.Share},
-				{Name: "p50", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
-			}},
+			{Title: "What users see", Note: "Without retries, with unlimited ones, with budgets, with Middleware, and with both. The times are until users have an answer, of either kind.", Columns: []string{"failure", "retries", "success", "p50", "p99"}},
 			{Title: "Calls for each user's request", Note: "The numbers are those of the services.",
-				Columns: append(columns, report.Column{Name: "server", Kind: report.Number})},
+				Columns: append(columns, "server")},
 		},
 	}
 }
 
-// maxCalls is the most calls of the server in one run.
 const maxCalls = 10_000_000
 
-// addLayers runs one kind of failure with and without budgets and Middleware.
-func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) error {
+func (l lab) addLayers(r *report.Report, s chainScenario, strategy string) error {
 	c := &chart.Chart{
 		Title: "Calls for each user's request: " + s.Failure,
 		X:     chart.Axis{Label: "service, and the server at the end"}, Y: chart.Axis{Label: "calls"},
@@ -105,20 +107,19 @@ func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) err
 		{"none", 1, nil, false}, {"multiplied", s.Attempts, unlimited, false}, {"budgeted", s.Attempts, nil, false},
 		{"Middleware", s.Attempts, unlimited, true}, {"both", s.Attempts, nil, true},
 	} {
-		backoff, err := spec.Parse(strategy, strategies.Seeded(s.Seed), nil)
+		backoff, err := parseStrategy(strategy, strategies.Seeded(s.Seed), nil)
 		if err != nil {
 			return fmt.Errorf("-strategy: %w", err)
 		}
-		client := layers.Client{Policy: httpretry.Policy{Backoff: backoff.Strategy}, Budget: v.budget, Middleware: v.middleware}
 		s.Attempts = v.attempts
-		var result *layers.Result
-		l.clock(func() { result, err = s.Run(client) })
+		var result *chain
+		l.clock(func() { result, err = s.run(httpretry.Policy{Backoff: backoff.Strategy}, v.budget, v.middleware) })
 		if err != nil {
 			return err
 		}
-		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, result.Succeeded, result.Quantile(0.5), result.Quantile(0.99)})
+		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, report.Share(result.succeeded()), quantile(result.took, 0.5), quantile(result.took, 0.99)})
 		calls, line := []any{s.Failure, v.name}, chart.Series{Name: v.name, Points: true}
-		for i, n := range result.Calls {
+		for i, n := range result.callsPerUser() {
 			calls = append(calls, n)
 			line.X, line.Y = append(line.X, float64(i+1)), append(line.Y, n)
 		}
@@ -130,4 +131,168 @@ func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) err
 	}
 	r.Figures = append(r.Figures, c)
 	return nil
+}
+
+// A chainScenario is a chain of Services. Users call the first one, each service
+// calls the next, and the last one calls a server. Users do not retry; services
+// make up to Attempts.
+type chainScenario struct {
+	Services, Attempts int
+	Users              int           // at most a million
+	Rate               float64       // of the users' requests per second
+	Latency            time.Duration // a multiple of layersTick
+	Failure            string        // one of failureKinds
+	Failing            float64       // share of the requests that fail, for random
+	Replicas           int           // of the server, of which one refuses connections, for replica
+	Seed               uint64
+}
+
+// All delays are multiples of layersTick. The nanoseconds below it are the number of
+// the user: see virtual.Ticking.
+const layersTick = time.Millisecond
+
+// failureKinds are the kinds of failure in a chain. With "random", each service and
+// the server fail at random. With "replica", one replica of the server is cut
+// off. With "down", the server is down.
+const failureKinds = "random, replica, down"
+
+type chain struct {
+	chainScenario
+	mu     sync.Mutex
+	random *rand.Rand
+	calls  []int
+	ok     int
+	took   outage.Durations
+}
+
+func (c *chain) succeeded() float64 { return float64(c.ok) / float64(c.Users) }
+
+// callsPerUser returns the calls of each service, and then of the server.
+func (c *chain) callsPerUser() (all []float64) {
+	for _, n := range c.calls {
+		all = append(all, float64(n)/float64(c.Users))
+	}
+	return all
+}
+
+// run runs the scenario. Each service has the policy, and a budget if it is not
+// nil. It must be called in a bubble of package virtual. The
+// policy's strategy must be safe for concurrent use.
+func (s chainScenario) run(policy httpretry.Policy, budget func() httpretry.Budget, middleware bool) (*chain, error) {
+	run := &chain{chainScenario: s, random: rand.New(rand.NewPCG(s.Seed, 30)), calls: make([]int, s.Services+1)}
+	next := http.Handler(http.HandlerFunc(run.server))
+	for i := s.Services - 1; i >= 0; i-- {
+		policy := policy
+		policy.MaxAttempts = s.Attempts
+		policy.Backoff = virtual.Ticking{Strategy: policy.Backoff, Tick: layersTick}
+		if budget != nil {
+			policy.Budget = budget()
+		}
+		// The server is the one that may refuse connections.
+		last := i == s.Services-1
+		transport, err := httpretry.New(httpretry.Config{Base: &network{run, next, last}, Policy: policy})
+		if err != nil {
+			return nil, err
+		}
+		next = run.service(i, transport)
+		if middleware {
+			next = httpretry.Middleware(next)
+		}
+	}
+	run.users(next)
+	slices.Sort(run.took)
+	return run, nil
+}
+
+func (c *chain) users(first http.Handler) {
+	var wg sync.WaitGroup
+	began, at := time.Now(), 0.0
+	for user := range c.Users {
+		// Services that are running draw from the same source.
+		at += func() float64 { c.mu.Lock(); defer c.mu.Unlock(); return c.random.ExpFloat64() }() / c.Rate
+		// The nanoseconds are the user's number: see layersTick.
+		start := time.Duration(at * float64(time.Second)).Truncate(layersTick)
+		time.Sleep(start + time.Duration(user) - time.Since(began))
+		wg.Go(func() {
+			began := time.Now()
+			w := httptest.NewRecorder()
+			first.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://service-1.test/", nil))
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.took = append(c.took, time.Since(began))
+			if w.Code == http.StatusOK {
+				c.ok++
+			}
+		})
+		// The first user does not wait, and must not run beside the next one.
+		synctest.Wait()
+	}
+	wg.Wait()
+}
+
+func (c *chain) service(i int, transport http.RoundTripper) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.fails(i) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		req := httptest.NewRequestWithContext(r.Context(), http.MethodGet, fmt.Sprintf("http://service-%d.test/", i+2), nil)
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.WriteHeader(resp.StatusCode)
+		// The response of a recorder has no connection.
+		_ = resp.Body.Close()
+	})
+}
+
+func (c *chain) server(w http.ResponseWriter, _ *http.Request) {
+	if c.fails(c.Services) || c.Failure == "down" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+// fails counts a call of a service, and reports whether it fails at random.
+func (c *chain) fails(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls[i]++
+	return c.Failure == "random" && c.random.Float64() < c.Failing
+}
+
+type network struct {
+	chain *chain
+	next  http.Handler
+	last  bool
+}
+
+func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
+	time.Sleep(n.chain.Latency)
+	if n.last && n.chain.isCutOff() {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	// A network does not carry the values of a context.
+	in := req.Clone(context.Background())
+	w := httptest.NewRecorder()
+	n.next.ServeHTTP(w, in)
+	resp := w.Result()
+	resp.Request = req
+	return resp, nil
+}
+
+// isCutOff reports whether a request is balanced to the replica that refuses
+// connections. It counts as a call of the server.
+func (c *chain) isCutOff() bool {
+	if c.Failure != "replica" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.random.IntN(c.Replicas) > 0 {
+		return false
+	}
+	c.calls[c.Services]++
+	return true
 }

@@ -21,13 +21,11 @@ func main() {
 	})
 }
 
-// A lab runs commands.
 type lab struct {
 	clock          virtual.Clock
 	stdout, stderr io.Writer
 }
 
-// A command makes a report from its arguments.
 type command struct {
 	name, about string
 	run         func(l lab, o *options) (report.Report, error)
@@ -45,9 +43,6 @@ func commands() []command {
 	}
 }
 
-// errUsage is returned after the usage was printed.
-var errUsage = errors.New("usage")
-
 func (l lab) run(args []string) int {
 	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help" {
 		l.usage(l.stdout)
@@ -60,10 +55,7 @@ func (l lab) run(args []string) int {
 		if c.name != args[0] {
 			continue
 		}
-		switch err := l.make(c, args[1:]); {
-		case errors.Is(err, errUsage):
-			return 0
-		case err != nil:
+		if err := l.make(c, args[1:]); err != nil {
 			fmt.Fprintf(l.stderr, "retrylab %s: %v\n", c.name, err)
 			return 2
 		}
@@ -83,14 +75,13 @@ func (l lab) usage(w io.Writer) {
 	fmt.Fprintln(w, "\nEach of them but check shows something without flags. -h lists the flags.")
 }
 
-// make runs a command and writes its report.
 func (l lab) make(c command, args []string) error {
-	o := newOptions(c.name, args, l.stderr)
+	o := newOptions(c.name, args)
 	r, err := c.run(l, o)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		o.help(l.stdout, c.about)
-		return errUsage
+		return nil
 	case err != nil:
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 )
 
-// mapFlags are the flags of map.
 type mapFlags struct {
 	outageFlags
 	loads, cuts string
@@ -21,7 +20,6 @@ type mapFlags struct {
 	trigger, after time.Duration
 }
 
-// mapRecoveries shows which loads and triggers fleets come back from.
 func mapRecoveries(l lab, o *options) (report.Report, error) {
 	var f mapFlags
 	s := &f.scenario
@@ -63,14 +61,8 @@ func mapRecoveries(l lab, o *options) (report.Report, error) {
 // recoveries returns the seconds until each kind of fleet is back, by the cut and
 // the load. NaN means never.
 func (l lab) recoveries(f mapFlags, kinds []string, loads, cuts []int) ([][][]float64, error) {
-	back := make([][][]float64, len(kinds))
-	for k := range kinds {
-		back[k] = make([][]float64, len(cuts))
-		for r := range cuts {
-			back[k][r] = make([]float64, len(loads))
-		}
-	}
-	err := l.parallel(len(kinds)*len(cuts)*len(loads), func(i int) error {
+	cells := make([]float64, len(kinds)*len(cuts)*len(loads))
+	err := l.parallel(len(cells), func(i int) error {
 		k, r, c := i/len(loads)/len(cuts), i/len(loads)%len(cuts), i%len(loads)
 		s := f.scenario
 		s.Rate, s.Left = s.Capacity*float64(loads[c])/100, 1-float64(cuts[r])/100
@@ -88,12 +80,16 @@ func (l lab) recoveries(f mapFlags, kinds []string, loads, cuts []int) ([][][]fl
 			return err
 		}
 		after, ok := result.Recovered()
-		back[k][r][c] = after.Seconds()
+		cells[i] = after.Seconds()
 		if !ok {
-			back[k][r][c] = math.NaN()
+			cells[i] = math.NaN()
 		}
 		return nil
 	})
+	var back [][][]float64
+	for rows := range slices.Chunk(slices.Collect(slices.Chunk(cells, len(loads))), len(cuts)) {
+		back = append(back, rows)
+	}
 	return back, err
 }
 
@@ -102,17 +98,17 @@ func (f *mapFlags) report(kinds []string, loads, cuts []int, back [][][]float64)
 	r := report.Report{
 		Title: "Which fleets come back",
 		About: fmt.Sprintf("%d processes make a load on a server that can answer %s requests a second. For %v, the server has less of its capacity. Each request has up to %d attempts with a timeout of %v, and the server goes on with those whose clients have given up. The waits of the budget \"default\" are those of a RetryTransport by default, and all others are those of DecorrelatedV2.",
-			f.processes, report.Number.Show(s.Capacity), f.trigger, f.attempts, f.timeout),
+			f.processes, report.Show(s.Capacity), f.trigger, f.attempts, f.timeout),
 	}
 	names := map[string]string{
 		"none": "no retries", "unlimited": "no budget", "proxy": "20 % of 10 s, in a proxy",
 		"aws2026": "AWS SDKs, 2026", "grpc": "gRPC's throttle", "default": "httpretry's default",
 	}
 	heat := &chart.Heat{Title: "Seconds until the fleet is back, by the load and the capacity that is lost", X: "load", Y: "lost"}
-	columns := []report.Column{{Name: "lost"}}
+	columns := []string{"lost"}
 	for _, load := range loads {
 		heat.Cols = append(heat.Cols, fmt.Sprintf("%d %%", load))
-		columns = append(columns, report.Column{Name: fmt.Sprintf("%d%%", load), Kind: report.Seconds})
+		columns = append(columns, fmt.Sprintf("%d%%", load))
 	}
 	most := 1.0
 	for k, kind := range kinds {

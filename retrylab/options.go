@@ -2,13 +2,12 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,107 +16,39 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 )
 
-// options are the flags of a command. All commands have these.
 type options struct {
 	*flag.FlagSet
-	args   []string
-	stderr io.Writer
-
-	seed                       uint64
-	htmlFile, jsonFile, svgDir string
+	args             []string
+	seed             uint64
+	htmlFile, svgDir string
 }
 
-func newOptions(name string, args []string, stderr io.Writer) *options {
-	o := &options{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), args: args, stderr: stderr}
+func newOptions(name string, args []string) *options {
+	o := &options{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), args: args}
 	o.SetOutput(io.Discard) // main prints errors, on one line
 	o.Uint64Var(&o.seed, "seed", 1, "all random numbers follow from this `number`")
 	o.StringVar(&o.htmlFile, "o", "", "write a page with figures to this `file`; - is standard output")
-	o.StringVar(&o.jsonFile, "json", "", "write the tables to this `file`; - is standard output")
 	o.StringVar(&o.svgDir, "svg", "", "write each figure to a file in this `directory`")
 	return o
 }
 
-// parse parses the arguments, after the command has added its own flags.
+// parse parses the arguments, after the command has added its own flags. It finds
+// a file that cannot be written before a run, not after it.
 func (o *options) parse() error {
 	if err := o.Parse(o.args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return o.explain(err)
+		return err
 	}
 	if o.NArg() > 0 {
 		return fmt.Errorf("%q: want flags only", o.Arg(0))
 	}
-	return o.checkFiles()
-}
-
-// checkFiles finds files that cannot be written before a run, not after it.
-func (o *options) checkFiles() error {
-	used := map[string]string{}
-	for _, name := range []string{"o", "json"} {
-		file := o.Lookup(name).Value.String()
-		if file == "" {
-			continue
-		}
-		if other, ok := used[file]; ok {
-			return fmt.Errorf("-%s %s -%s %s: want different files", other, file, name, file)
-		}
-		used[file] = name
-		dir, err := os.Stat(filepath.Dir(file))
-		if err != nil || !dir.IsDir() {
-			return fmt.Errorf("-%s %s: want a file in a directory that exists", name, file)
-		}
-		if info, err := os.Stat(file); err == nil && info.IsDir() {
-			return fmt.Errorf("-%s %s: want a file, not a directory", name, file)
-		}
-	}
-	if info, err := os.Stat(o.svgDir); err == nil && !info.IsDir() {
-		return fmt.Errorf("-svg %s: want a directory, not a file", o.svgDir)
+	if dir, err := os.Stat(filepath.Dir(o.htmlFile)); err != nil || !dir.IsDir() {
+		return fmt.Errorf("-o %s: want a file in a directory that exists", o.htmlFile)
 	}
 	return nil
 }
 
-var (
-	undefined = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
-	missing   = regexp.MustCompile(`^flag needs an argument: -(.*)$`)
-	invalid   = regexp.MustCompile(`^invalid (?:boolean )?value "(.*)" for (?:flag )?-([^:]*): `)
-)
-
-// explain adds the allowed values to an error of package flag.
-func (o *options) explain(err error) error {
-	if m := undefined.FindStringSubmatch(err.Error()); m != nil {
-		var names []string
-		o.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
-		return fmt.Errorf("-%s: want one of %s", m[1], strings.Join(names, " "))
-	}
-	if m := missing.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("-%s: want a value after it", m[1])
-	}
-	if m := invalid.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("-%s %q: want %s", m[2], m[1], wanted(o.Lookup(m[2])))
-	}
-	return err
-}
-
-// wanted describes the values of a flag.
-func wanted(f *flag.Flag) string {
-	switch f.Value.(flag.Getter).Get().(type) {
-	case bool:
-		return "true or false"
-	case time.Duration:
-		return "a duration such as 100ms or 2s"
-	case float64:
-		return "a number"
-	case uint64:
-		return "a whole number of at least 0"
-	}
-	return "a whole number"
-}
-
-// within checks the value of a number flag.
 func within[T int | float64](name string, value, least, most T) error {
 	if !(value >= least && value <= most) {
 		return fmt.Errorf("-%s %v: want a number from %v to %v", name, value, least, most)
@@ -130,14 +61,13 @@ func within[T int | float64](name string, value, least, most T) error {
 func (o *options) durations(names ...string) error {
 	for _, name := range names {
 		d, ok := o.Lookup(name).Value.(flag.Getter).Get().(time.Duration)
-		if ok && (d < 0 || d > spec.MaxDuration) {
-			return fmt.Errorf("-%s %v: want a duration from 0s to %v", name, d, spec.MaxDuration)
+		if ok && (d < 0 || d > maxDuration) {
+			return fmt.Errorf("-%s %v: want a duration from 0s to %v", name, d, maxDuration)
 		}
 	}
 	return nil
 }
 
-// split returns the parts of a list that are separated by commas.
 func split(name, list string) ([]string, error) {
 	var parts []string
 	for part := range strings.SplitSeq(list, ",") {
@@ -150,7 +80,6 @@ func split(name, list string) ([]string, error) {
 	return parts, nil
 }
 
-// parseCounts parses numbers from 1 that are separated by commas.
 func parseCounts(name, list string, most int) ([]int, error) {
 	parts, err := split(name, list)
 	if err != nil {
@@ -167,13 +96,12 @@ func parseCounts(name, list string, most int) ([]int, error) {
 	return ns, nil
 }
 
-// parseStrategies parses strategies that are separated by commas.
-func parseStrategies(list string, parse func(string) (spec.Named, error)) ([]spec.Named, error) {
+func parseStrategies(list string, parse func(string) (named, error)) ([]named, error) {
 	parts, err := split("strategies", list)
 	if err != nil {
 		return nil, err
 	}
-	var all []spec.Named
+	var all []named
 	for _, part := range parts {
 		s, err := parse(part)
 		if err != nil {
@@ -186,7 +114,7 @@ func parseStrategies(list string, parse func(string) (spec.Named, error)) ([]spe
 
 // checkEndless finds attempts that nothing ends and that take no time, with
 // which a simulation would not end.
-func checkEndless(attempts int, backoff spec.Named) error {
+func checkEndless(attempts int, backoff named) error {
 	// Drawing waits changes those of the simulation.
 	if attempts >= 0 {
 		return nil
@@ -202,7 +130,6 @@ func checkEndless(attempts int, backoff spec.Named) error {
 	return nil
 }
 
-// checkBudget returns the first problem of a budget, by the name of its flag.
 func checkBudget(b *httpretry.HostBudget) error {
 	err := b.Validate()
 	if err == nil {
@@ -226,9 +153,8 @@ func (o *options) help(w io.Writer, about string) {
 
 func (o *options) commandLine() string {
 	words := []string{"retrylab", o.Name()}
-	skip := map[string]bool{"o": true, "json": true, "svg": true}
 	o.Visit(func(f *flag.Flag) {
-		if skip[f.Name] {
+		if f.Name == "o" || f.Name == "svg" {
 			return
 		}
 		value := f.Value.String()
@@ -240,43 +166,21 @@ func (o *options) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// write writes a report in the formats that the flags ask for. The terminal
-// gets the text, unless it gets another format.
 func (o *options) write(stdout io.Writer, r report.Report) error {
-	if o.htmlFile != "-" && o.jsonFile != "-" {
-		if err := report.WriteText(stdout, r); err != nil {
-			return err
-		}
-	}
-	for _, f := range []struct {
-		name, file string
-		write      func(io.Writer, report.Report) error
-	}{{"json", o.jsonFile, report.WriteJSON}, {"o", o.htmlFile, report.WriteHTML}} {
-		if err := writeFile(f.file, stdout, r, f.write); err != nil {
-			return fmt.Errorf("-%s: %w", f.name, err)
-		}
-	}
-	if o.svgDir == "" {
-		return nil
-	}
-	if err := writeSVGs(o.svgDir, o.Name(), r.Figures); err != nil {
-		return fmt.Errorf("-svg: %w", err)
-	}
-	return nil
-}
-
-func writeFile(file string, stdout io.Writer, r report.Report, write func(io.Writer, report.Report) error) error {
-	switch file {
-	case "":
-		return nil
+	var err error
+	switch o.htmlFile {
 	case "-":
-		return write(stdout, r)
+		err = report.WriteHTML(stdout, r)
+	case "":
+		err = report.WriteText(stdout, r)
+	default:
+		var page bytes.Buffer
+		err = cmp.Or(report.WriteText(stdout, r), report.WriteHTML(&page, r), os.WriteFile(o.htmlFile, page.Bytes(), 0o644))
 	}
-	var b bytes.Buffer
-	if err := write(&b, r); err != nil {
+	if err != nil || o.svgDir == "" {
 		return err
 	}
-	return os.WriteFile(file, b.Bytes(), 0o644)
+	return writeSVGs(o.svgDir, o.Name(), r.Figures)
 }
 
 func writeSVGs(dir, name string, figures []chart.Figure) error {

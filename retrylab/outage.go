@@ -10,15 +10,12 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// outageFlags are the flags of outage.
 type outageFlags struct {
 	processes, budgets, strategies, cooldowns string
 	incident                                  string
@@ -28,7 +25,6 @@ type outageFlags struct {
 	scenario                                  outage.Scenario
 }
 
-// simulateOutage shows fleets whose server fails for a while.
 func simulateOutage(l lab, o *options) (report.Report, error) {
 	var f outageFlags
 	s := &f.scenario
@@ -45,8 +41,6 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.Float64Var(&s.Rate, "rate", 80, "requests per second, of all processes together")
 	o.Float64Var(&s.Capacity, "capacity", 100, "requests per second that the server can answer")
 	o.DurationVar(&s.Latency, "latency", 0, "latency of the network")
-	o.DurationVar(&s.Queue, "queue", 0, "the server refuses requests that would wait for longer; 0: none")
-	o.Float64Var(&s.Refusal, "refusal", 0.5, "the cost of a refusal to the server, as a share of an answer")
 	o.StringVar(&s.Fault, "fault", "stall", "`kind` of failure: "+outage.Faults)
 	o.DurationVar(&s.From, "from", 20*time.Second, "when the failure begins")
 	o.DurationVar(&s.To, "to", 30*time.Second, "when the failure ends")
@@ -98,12 +92,11 @@ func (f *outageFlags) check(o *options) error {
 		return fmt.Errorf("-retry-after %v: want -fault errors or throttle, because nothing else answers in the outage", s.RetryAfter)
 	}
 	return cmp.Or(
-		o.durations("timeout", "deadline", "latency", "queue", "retry-after"),
+		o.durations("timeout", "deadline", "latency", "retry-after"),
 		within("rate", s.Rate, 0.001, 10_000_000),
 		within("capacity", s.Capacity, 0.001, 100_000_000),
 		within("left", s.Left, 0.001, 1),
 		within("failing", s.Failing, 0, 1),
-		within("refusal", s.Refusal, 0, 1000),
 		within("attempts", max(f.attempts, 0), 0, 1000),
 		checkBudget(f.hostBudget()),
 	)
@@ -153,7 +146,6 @@ func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
 	return all, nil
 }
 
-// combinations returns each combination of parts of the lists.
 func combinations(lists ...[]string) [][]string {
 	if len(lists) == 0 {
 		return [][]string{nil}
@@ -171,7 +163,7 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	v := &variant{kind: kind, client: outage.Client{Processes: processes, Deadline: f.deadline}}
 	p := httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout}
 	if strategy != ownWaits {
-		s, err := spec.Parse(strategy, strategies.Seeded(seed), nil)
+		s, err := parseStrategy(strategy, strategies.Seeded(seed), nil)
 		if err != nil {
 			return nil, fmt.Errorf("-strategies: %w, or %s", err, ownWaits)
 		}
@@ -191,7 +183,7 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	if kind == "none" {
 		p.MaxAttempts, budget = 1, "unlimited"
 	}
-	newBudget, err := budgets.Of(budget, f.hostBudget())
+	newBudget, err := budgetsOf(budget, f.hostBudget())
 	if err != nil {
 		return nil, fmt.Errorf("-budgets: %w or none", err)
 	}
@@ -242,13 +234,9 @@ func (l lab) parallel(n int, run func(i int) error) error {
 func outageReport(f outageFlags, variants []*variant) report.Report {
 	s := f.scenario
 	table := report.Table{
-		Title: "What happened",
-		Note:  "Success is the share of the requests from the outage on that succeed; load, the attempts per request in the outage; peak, the most attempts in 100 ms; back, the time after the outage until as many requests succeed as before it, which is never if the simulation ends sooner; p50 and p99, the time to success of those requests that succeed.",
-		Columns: []report.Column{
-			{Name: "fleet"}, {Name: "success", Kind: report.Share}, {Name: "retries", Kind: report.Count},
-			{Name: "load", Kind: report.Number}, {Name: "peak", Kind: report.Count}, {Name: "back", Kind: report.Seconds},
-			{Name: "p50", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
-		},
+		Title:   "What happened",
+		Note:    "Success is the share of the requests from the outage on that succeed; load, the attempts per request in the outage; peak, the most attempts in 100 ms; back, the time after the outage until as many requests succeed as before it, which is never if the simulation ends sooner; p50 and p99, the time to success of those requests that succeed.",
+		Columns: []string{"fleet", "success", "retries", "load", "peak", "back", "p50", "p99"},
 	}
 	for _, v := range variants {
 		r := v.result
@@ -257,8 +245,8 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 		if !recovers {
 			back = report.Never
 		}
-		table.Rows = append(table.Rows, []any{v.name, float64(ok) / float64(begun), r.Retries, r.Load(s.From, s.To), r.Peak(), back,
-			quantile(r, 0.5), quantile(r, 0.99)})
+		table.Rows = append(table.Rows, []any{v.name, report.Share(float64(ok) / float64(begun)), r.Retries, r.Load(s.From, s.To), r.Peak(), back,
+			quantile(r.ToSuccess, 0.5), quantile(r.ToSuccess, 0.99)})
 	}
 	timeout := "without a timeout"
 	if f.timeout > 0 {
@@ -267,7 +255,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 	r := report.Report{
 		Title: "A fleet and a server that fails for a while",
 		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. %s for a request, %s. The server goes on with requests whose clients have given up.",
-			report.Number.Show(s.Rate), report.Number.Show(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
+			report.Show(s.Rate), report.Show(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
 		Tables:  []report.Table{table},
 		Figures: outageCharts(s, variants),
 		Notes:   outageNotes(s, variants),
@@ -294,7 +282,6 @@ func faults() map[string]string {
 	}
 }
 
-// outageNotes says what the fleets show.
 func outageNotes(s outage.Scenario, variants []*variant) []string {
 	var notes, stuck []string
 	var best *variant
@@ -317,15 +304,14 @@ func outageNotes(s outage.Scenario, variants []*variant) []string {
 	return notes
 }
 
-func quantile(r *outage.Result, p float64) time.Duration {
-	d, ok := r.ToSuccess.Quantile(p)
+func quantile(all outage.Durations, p float64) time.Duration {
+	d, ok := all.Quantile(p)
 	if !ok {
 		return report.Unknown
 	}
 	return d
 }
 
-// outageCharts shows attempts and successes per second.
 func outageCharts(s outage.Scenario, variants []*variant) []chart.Figure {
 	band := []chart.Band{{Name: "outage", From: s.From.Seconds(), To: s.To.Seconds()}}
 	time := chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()}
@@ -338,7 +324,6 @@ func outageCharts(s outage.Scenario, variants []*variant) []chart.Figure {
 	return []chart.Figure{attempts, successes}
 }
 
-// perSecond returns at most 300 points, each the mean of some seconds.
 func perSecond(name string, buckets []int, length time.Duration) chart.Series {
 	seconds := int(length / time.Second)
 	step := (seconds + 299) / 300

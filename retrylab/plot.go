@@ -1,14 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 const allStrategies = "Constant,Exponential,Clamp,EqualJitter,FullJitter,DecorrelatedV2,Decorrelated,AWSDecorrelated"
@@ -17,7 +18,6 @@ const allStrategies = "Constant,Exponential,Clamp,EqualJitter,FullJitter,Decorre
 // one strategy 16 more while its peaks are looked for.
 const maxWaits = 100_000_000
 
-// plot shows how strategies spread retries.
 func plot(l lab, o *options) (report.Report, error) {
 	list := o.String("strategies", allStrategies, "`strategies`, separated by commas, with fields: 'FullJitter Base=1s Max=9s,Constant Wait=1s'")
 	base := o.Duration("base", time.Second, "the Base, Median or Wait of strategies that do not set it; 0: the library's default")
@@ -38,7 +38,7 @@ func plot(l lab, o *options) (report.Report, error) {
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0)).Float64
 	defaults := map[string]time.Duration{"Base": *base, "Median": *base, "Wait": *base, "Max": *limit}
-	all, err := parseStrategies(*list, func(text string) (spec.Named, error) { return spec.Parse(text, random, defaults) })
+	all, err := parseStrategies(*list, func(text string) (named, error) { return parseStrategy(text, random, defaults) })
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -49,35 +49,28 @@ func plot(l lab, o *options) (report.Report, error) {
 	return plotReport(all, *failures, *retries), nil
 }
 
-func plotReport(all []spec.Named, failures, retries int) report.Report {
+func plotReport(all []named, failures, retries int) report.Report {
 	peaks := report.Table{
-		Title: "Peaks",
-		Note:  "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
-		Columns: []report.Column{
-			{Name: "strategy"}, {Name: "in 10 ms", Kind: report.Share}, {Name: "in 100 ms", Kind: report.Share},
-			{Name: "mean until last retry", Kind: report.Seconds},
-		},
+		Title:   "Peaks",
+		Note:    "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
+		Columns: []string{"strategy", "in 10 ms", "in 100 ms", "mean until last retry"},
 	}
 	waits := report.Table{
-		Title: "Waits before each retry",
-		Columns: []report.Column{
-			{Name: "strategy"}, {Name: "retry", Kind: report.Count}, {Name: "mean", Kind: report.Seconds},
-			{Name: "p5", Kind: report.Seconds}, {Name: "median", Kind: report.Seconds},
-			{Name: "p95", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
-		},
+		Title:   "Waits before each retry",
+		Columns: []string{"strategy", "retry", "mean", "p5", "median", "p95", "p99"},
 	}
-	samples := make([]*spread.Sample, len(all))
+	samples := make([]*sample, len(all))
 	for i, s := range all {
-		sample := spread.Take(s.Strategy, failures, retries)
-		samples[i] = sample
+		drawn := takeSample(s.Strategy, failures, retries)
+		samples[i] = drawn
 		total := time.Duration(0)
 		for k := range retries {
-			total += sample.Mean(k)
-			waits.Rows = append(waits.Rows, []any{s.Name, k + 1, sample.Mean(k),
-				sample.Quantile(k, 0.05), sample.Quantile(k, 0.5), sample.Quantile(k, 0.95), sample.Quantile(k, 0.99)})
+			total += drawn.Mean(k)
+			waits.Rows = append(waits.Rows, []any{s.Name, k + 1, drawn.Mean(k),
+				drawn.Quantile(k, 0.05), drawn.Quantile(k, 0.5), drawn.Quantile(k, 0.95), drawn.Quantile(k, 0.99)})
 		}
-		largest := sample.Peaks(10*time.Millisecond, 100*time.Millisecond)
-		peaks.Rows = append(peaks.Rows, []any{s.Name, largest[0], largest[1], total})
+		largest := drawn.Peaks(10*time.Millisecond, 100*time.Millisecond)
+		peaks.Rows = append(peaks.Rows, []any{s.Name, report.Share(largest[0]), report.Share(largest[1]), total})
 	}
 	return report.Report{
 		Title: "How strategies spread retries",
@@ -88,20 +81,14 @@ func plotReport(all []spec.Named, failures, retries int) report.Report {
 	}
 }
 
-// arrivalEnd returns the time of the first retries.
-func arrivalEnd(samples []*spread.Sample) time.Duration {
+// arrivalChart shows when the clients of each strategy come back, in the time
+// of the first retries.
+func arrivalChart(all []named, samples []*sample) *chart.Chart {
 	end := time.Duration(0)
 	for _, s := range samples {
 		end = max(end, 3*s.Quantile(min(2, len(s.Waits)-1), 0.5))
 	}
-	return end
-}
-
-// arrivalChart shows when the clients of each strategy come back, in the time
-// of the first retries.
-func arrivalChart(all []spec.Named, samples []*spread.Sample) *chart.Chart {
-	end := arrivalEnd(samples)
-	width := roundUp(max(end/300, 1))
+	width := time.Duration(chart.NiceStep(float64(max(end/300, 1))))
 	c := &chart.Chart{
 		Title: "Arrivals of all retries after a failure of all clients at once",
 		X:     chart.Axis{Label: "time since the failure (s)", Max: end.Seconds()},
@@ -122,13 +109,97 @@ func arrivalChart(all []spec.Named, samples []*spread.Sample) *chart.Chart {
 	return c
 }
 
-// roundUp returns 1, 2 or 5 times a power of ten nanoseconds, at least d.
-func roundUp(d time.Duration) time.Duration {
-	for power := time.Duration(1); ; power *= 10 {
-		for _, m := range []time.Duration{1, 2, 5} {
-			if m*power >= d {
-				return m * power
+// A sample is the retries of many clients.
+type sample struct {
+	Waits    [][]time.Duration // by retry, in ascending order
+	Arrivals [][]time.Duration // after the failure, by retry, of the clients in order
+}
+
+func takeSample(s strategies.Strategy, clients, retries int) *sample {
+	all := &sample{make([][]time.Duration, retries), make([][]time.Duration, retries)}
+	for k := range retries {
+		all.Waits[k] = make([]time.Duration, clients)
+		all.Arrivals[k] = make([]time.Duration, clients)
+	}
+	for i := range clients {
+		next, at := s.Start(), time.Duration(0)
+		for k := range retries {
+			wait := max(0, next())
+			at += wait
+			all.Waits[k][i], all.Arrivals[k][i] = wait, at
+		}
+	}
+	for _, w := range all.Waits {
+		slices.Sort(w)
+	}
+	return all
+}
+
+// Quantile returns the wait before a retry that the share p of the waits does
+// not exceed.
+func (s *sample) Quantile(retry int, p float64) time.Duration {
+	w := s.Waits[retry]
+	return w[min(int(p*float64(len(w))), len(w)-1)]
+}
+
+// Mean returns the mean wait before a retry.
+func (s *sample) Mean(retry int) time.Duration {
+	sum := 0.0
+	for _, w := range s.Waits[retry] {
+		sum += float64(w)
+	}
+	return time.Duration(sum / float64(len(s.Waits[retry])))
+}
+
+// Peaks returns, for each width, the largest share of the clients of which a
+// retry arrives within an interval of that width. A client counts once, however
+// many of its retries do.
+func (s *sample) Peaks(widths ...time.Duration) []float64 {
+	type arrival struct {
+		at     time.Duration
+		client int32
+	}
+	var all []arrival
+	for _, arrivals := range s.Arrivals {
+		for i, at := range arrivals {
+			all = append(all, arrival{at, int32(i)})
+		}
+	}
+	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	var peaks []float64
+	for _, width := range widths {
+		inside := make([]uint8, len(s.Waits[0])) // retries of each client
+		first, clients, most := 0, 0, 0
+		for _, a := range all {
+			for ; a.at-all[first].at >= width; first++ {
+				if inside[all[first].client]--; inside[all[first].client] == 0 {
+					clients--
+				}
+			}
+			if inside[a.client]++; inside[a.client] == 1 {
+				clients++
+			}
+			most = max(most, clients)
+		}
+		peaks = append(peaks, float64(most)/float64(len(inside)))
+	}
+	return peaks
+}
+
+// Arriving returns the share of the clients that arrive in each bin of the
+// given width up to end, all retries together, at the middles of the bins in
+// seconds.
+func (s *sample) Arriving(width, end time.Duration) (x, y []float64) {
+	for i := range end / width {
+		x = append(x, (i*width + width/2).Seconds())
+	}
+	y = make([]float64, len(x))
+	for _, arrivals := range s.Arrivals {
+		for _, at := range arrivals {
+			if i := int(at / width); i < len(y) {
+				y[i] += 1 / float64(len(arrivals))
 			}
 		}
 	}
+	return x, y
 }

@@ -9,19 +9,14 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// samples is the number of requests whose waits are drawn.
 const samples = 20_000
 
-// checkPolicy reports the effects of a policy before it is used.
 func checkPolicy(l lab, o *options) (report.Report, error) {
 	var f policyFlags
 	f.add(o)
@@ -47,10 +42,10 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	r := report.Report{
 		Title: "What a policy does",
 		About: fmt.Sprintf("%s with waits of %s and %s, in %d processes that send %s requests a second to a server that can answer %s.",
-			attemptsText(f.attempts), backoff.Name, f.budgetText(), f.processes, report.Number.Show(f.rate), report.Number.Show(f.capacity)),
+			attemptsText(f.attempts), backoff.Name, f.budgetText(), f.processes, report.Show(f.rate), report.Show(f.capacity)),
 		Tables:  append([]report.Table{failures, ends.table()}, f.budgetTables()...),
 		Figures: figures,
-		Notes:   append(f.warnings(drawn, ends), f.overload(failures)...),
+		Notes:   f.warnings(drawn, ends),
 	}
 	if f.attempts != 1 {
 		r.Tables = append(r.Tables, waitTable(drawn))
@@ -61,18 +56,16 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	return r, nil
 }
 
-func (f *policyFlags) drawWaits(backoff spec.Named) *spread.Sample {
+func (f *policyFlags) drawWaits(backoff named) *sample {
 	retries := max(f.attempts-1, 1)
 	if f.attempts < 0 {
 		retries = shownRetries
 	}
-	return spread.Take(backoff.Strategy, samples, retries)
+	return takeSample(backoff.Strategy, samples, retries)
 }
 
-// shownRetries is the most retries whose waits are shown.
 const shownRetries = 15
 
-// attemptsText describes a MaxAttempts.
 func attemptsText(attempts int) string {
 	if attempts < 0 {
 		return "Any number of attempts"
@@ -80,17 +73,16 @@ func attemptsText(attempts int) string {
 	return fmt.Sprintf("Up to %d attempts", attempts)
 }
 
-// budgetText describes the budget, with the fields that are not the defaults.
 func (f *policyFlags) budgetText() string {
 	text := fmt.Sprintf("the budget %q", f.budget)
 	var fields []string
-	if f.ratio != 0 && f.ratio != defaultRatio {
+	if f.ratio != defaultRatio {
 		fields = append(fields, fmt.Sprintf("Ratio %v", f.ratio))
 	}
-	if f.burst != 0 && f.burst != defaultBurst {
+	if f.burst != defaultBurst {
 		fields = append(fields, fmt.Sprintf("Burst %d", f.burst))
 	}
-	if f.windowLength() != defaultWindow {
+	if f.window != defaultWindow {
 		fields = append(fields, fmt.Sprintf("Window %v", f.window))
 	}
 	if f.strict && f.budget != "strict" {
@@ -109,16 +101,11 @@ func (f *policyFlags) budgetText() string {
 // succeeds.
 func (f *policyFlags) endless() bool { return f.attempts < 0 && f.maxElapsed == 0 && f.deadline == 0 }
 
-// underFailures simulates the fleet while a share of the attempts fails.
 func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Figure, error) {
 	t := report.Table{
-		Title: "If a share of the attempts fails at random",
-		Note:  "Without budget is the success if no budget refuses a retry; load, the attempts per request; retries/s, those of all processes on average; peak/s, the most attempts in a second. The server is never too slow here.",
-		Columns: []report.Column{
-			{Name: "failing", Kind: report.Share}, {Name: "success", Kind: report.Share},
-			{Name: "without budget", Kind: report.Share}, {Name: "load", Kind: report.Number}, {Name: "retries/s", Kind: report.Number},
-			{Name: "peak/s", Kind: report.Count},
-		},
+		Title:   "If a share of the attempts fails at random",
+		Note:    "Without budget is the success if no budget refuses a retry; load, the attempts per request; retries/s, those of all processes on average; peak/s, the most attempts in a second. The server is never too slow here.",
+		Columns: []string{"failing", "success", "without budget", "load", "retries/s", "peak/s"},
 	}
 	success := &chart.Chart{
 		Title: "Success and load by the share of attempts that fail",
@@ -154,7 +141,7 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Fi
 	for i, p := range shares {
 		r, all := results[2*i], results[2*i+1]
 		got, without, load := r.Success(), all.Success(), r.MeanAttempts()
-		t.Rows = append(t.Rows, []any{p, got, without, load, (load - 1) * f.rate, r.Busiest()})
+		t.Rows = append(t.Rows, []any{report.Share(p), report.Share(got), report.Share(without), load, (load - 1) * f.rate, r.Busiest()})
 		for j, y := range []float64{got, without, load - 1} {
 			c := &success.Series[j]
 			c.X, c.Y = append(c.X, 100*p), append(c.Y, 100*y)
@@ -163,7 +150,6 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Fi
 	return t, []chart.Figure{success}, nil
 }
 
-// client returns a fleet with the policy.
 func (f *policyFlags) client(seed uint64) (outage.Client, error) {
 	policy, err := f.policies(f.policy, f.budget, seed, true)
 	return outage.Client{Processes: f.processes, Deadline: f.deadline, Endless: f.endless(), Policy: policy}, err
@@ -182,7 +168,7 @@ func (f *policyFlags) policies(
 		}
 		p.Backoff = backoff.Strategy
 	}
-	newBudget, err := budgets.Of(budget, f.hostBudget())
+	newBudget, err := budgetsOf(budget, f.hostBudget())
 	if err != nil {
 		return nil, fmt.Errorf("-budget: %w", err)
 	}
@@ -234,12 +220,9 @@ const failures = 500
 
 func (e ends) table() report.Table {
 	t := report.Table{
-		Title: "Time until a request gives up that never succeeds",
-		Note:  "The budget allows all its retries here; if it refuses one, the request ends sooner.",
-		Columns: []report.Column{
-			{Name: "attempts"}, {Name: "p50", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
-			{Name: "worst", Kind: report.Seconds}, {Name: "made", Kind: report.Number},
-		},
+		Title:   "Time until a request gives up that never succeeds",
+		Note:    "The budget allows all its retries here; if it refuses one, the request ends sooner.",
+		Columns: []string{"attempts", "p50", "p99", "worst", "made"},
 	}
 	for name, r := range map[string]*outage.Result{"fail after the latency": e.fast, "get no answer": e.slow} {
 		row := []any{name, report.Never, report.Never, report.Never, math.NaN()}
@@ -255,13 +238,10 @@ func (e ends) table() report.Table {
 	return t
 }
 
-func waitTable(s *spread.Sample) report.Table {
+func waitTable(s *sample) report.Table {
 	t := report.Table{
-		Title: "Waits before each retry",
-		Columns: []report.Column{
-			{Name: "retry", Kind: report.Count}, {Name: "mean", Kind: report.Seconds}, {Name: "p5", Kind: report.Seconds},
-			{Name: "median", Kind: report.Seconds}, {Name: "p95", Kind: report.Seconds},
-		},
+		Title:   "Waits before each retry",
+		Columns: []string{"retry", "mean", "p5", "median", "p95"},
 	}
 	for k := range min(len(s.Waits), shownRetries) {
 		t.Rows = append(t.Rows, []any{k + 1, s.Mean(k), s.Quantile(k, 0.05), s.Quantile(k, 0.5), s.Quantile(k, 0.95)})

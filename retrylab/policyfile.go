@@ -12,12 +12,9 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policyfile"
-	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// policyFlags are the flags of policy.
 type policyFlags struct {
 	file, key           string
 	backoff, budget     string
@@ -49,7 +46,6 @@ func (f *policyFlags) add(o *options) {
 	o.Float64Var(&f.capacity, "capacity", 0, "requests per second that the server can answer; 0: twice the rate")
 }
 
-// addPolicy adds the flags that do not depend on the fleet.
 func (f *policyFlags) addPolicy(o *options) {
 	o.StringVar(&f.file, "file", "", "`file` of package policyfile; other flags replace its values; - is standard input")
 	o.StringVar(&f.key, "policy", "", "`key` of a policy in the file; none: its default")
@@ -57,7 +53,7 @@ func (f *policyFlags) addPolicy(o *options) {
 	o.IntVar(&f.attempts, "attempts", defaultAttempts, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.DurationVar(&f.timeout, "timeout", 0, "AttemptTimeout; 0: none")
 	o.DurationVar(&f.maxElapsed, "max-elapsed", 0, "MaxElapsed; 0: none")
-	o.StringVar(&f.budget, "budget", "default", "`budget`: "+budgets.Names)
+	o.StringVar(&f.budget, "budget", "default", "`budget`: "+budgetNames)
 	o.Float64Var(&f.ratio, "ratio", defaultRatio, "Ratio of the budget")
 	o.IntVar(&f.burst, "burst", defaultBurst, "Burst of the budget; negative: none")
 	o.DurationVar(&f.window, "window", defaultWindow, "Window of the budget")
@@ -90,10 +86,13 @@ func (f *policyFlags) parse(o *options) error {
 	if f.capacity == 0 {
 		f.capacity = 2 * f.rate
 	}
-	if f.attempts == 0 {
-		f.attempts = defaultAttempts
-	}
+	f.setDefaults()
 	return cmp.Or(f.check(o), within("capacity", f.capacity, 0.001, 1e9))
+}
+
+func (f *policyFlags) setDefaults() {
+	f.attempts, f.burst = cmp.Or(f.attempts, defaultAttempts), cmp.Or(f.burst, defaultBurst)
+	f.ratio, f.window = cmp.Or(f.ratio, defaultRatio), cmp.Or(f.window, defaultWindow)
 }
 
 func (f *policyFlags) check(o *options) error {
@@ -108,7 +107,6 @@ func (f *policyFlags) hostBudget() *httpretry.HostBudget {
 	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst, Window: f.window, Strict: f.strict}
 }
 
-// read reads the policy from the file.
 func (f *policyFlags) read() error {
 	file, err := readPolicies(f.file)
 	if err != nil {
@@ -125,7 +123,6 @@ func (f *policyFlags) read() error {
 	return f.use(p)
 }
 
-// use sets the flags to the values of a policy.
 func (f *policyFlags) use(p httpretry.Policy) error {
 	f.policy = p
 	f.attempts, f.timeout, f.maxElapsed = p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed
@@ -169,9 +166,8 @@ func readPolicies(name string) (*policyfile.File, error) {
 	return file, nil
 }
 
-// strategy returns a Backoff whose random numbers follow from seed.
-func (f *policyFlags) strategy(random strategies.Rand) (spec.Named, error) {
-	s, err := spec.Parse(f.backoff, random, nil)
+func (f *policyFlags) strategy(random strategies.Rand) (named, error) {
+	s, err := parseStrategy(f.backoff, random, nil)
 	if err != nil {
 		return s, fmt.Errorf("-backoff: %w", err)
 	}

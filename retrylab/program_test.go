@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,26 +15,13 @@ func TestProgram(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "retrylab")
 	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, c := range []struct {
-		args           []string
-		stdout, stderr string
-		status         int
-	}{
-		{[]string{"outage", "-budgets=unlimited,none", "-length=40s", "-json=-"}, `"fleet": "unlimited"`, "", 0},
-		{[]string{"layers", "-users=10", "-test.v"}, "", "retrylab layers: -test.v: want one of ", 2},
-		{[]string{"-h"}, "retrylab outage", "", 0},
+	for args, want := range map[string]string{
+		"outage -budgets=none -length=40s": "\nnone  ",
+		"layers -users=10 -test.v":         "retrylab layers: flag provided but not defined: -test.v",
 	} {
-		var stdout, stderr bytes.Buffer
-		cmd := exec.Command(program, c.args...)
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err := cmd.Run()
-		status := 0
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			status = exit.ExitCode()
-		}
-		assert.Equal(t, c.status, status, "%v: %s", c.args, stderr.String())
-		assert.Contains(t, stdout.String(), c.stdout)
-		assert.Contains(t, stderr.String(), c.stderr)
-		assert.NotContains(t, stdout.String(), "PASS")
+		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()
+		assert.Equal(t, strings.Contains(args, "-test.v"), err != nil, args)
+		assert.Contains(t, string(out), want)
+		assert.NotContains(t, string(out), "PASS")
 	}
 }

@@ -12,20 +12,35 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/restart"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// restartFlags are the flags of restart.
 type restartFlags struct {
 	policyFlags
 	kinds, downs string
 	runs         int
 	seeded       bool // the waits are not the default, whose random numbers have no seed
-	scenario     restart.Scenario
+	scenario     restartScenario
 }
 
-// simulateRestart shows what a restart of a host costs its clients.
+type restartScenario struct {
+	outage.Scenario
+	Processes       int
+	Rate            float64       // of the requests per second of each process
+	Up, Down, After time.Duration // from the start of the processes, of the restart, and from its end
+	Load            float64       // of the host, as a share of its capacity; 0: it has no limit
+	Deadline        time.Duration
+}
+
+// Run runs the restart.
+func (s restartScenario) Run(policy func(process int) httpretry.Policy) (*outage.Result, error) {
+	o := s.Scenario
+	o.From, o.To, o.Length = s.Up, s.Up+s.Down, s.Up+s.Down+s.After
+	o.Rate = s.Rate * float64(s.Processes)
+	o.Capacity = o.Rate / s.Load
+	return o.Run(outage.Client{Processes: s.Processes, Deadline: s.Deadline, Policy: policy})
+}
+
 func simulateRestart(l lab, o *options) (report.Report, error) {
 	var f restartFlags
 	f.add(o)
@@ -46,7 +61,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 	var c *chart.Chart
 	for i, row := range rows {
 		s := f.scenario
-		s.Kind, s.Seed = row[0], o.seed
+		s.Fault, s.Seed = row[0], o.seed
 		var err error
 		if s.Down, err = parseDown(row[1]); err != nil {
 			return r, err
@@ -56,7 +71,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 			return r, err
 		}
 		if i%(len(rows)/len(kinds)) == 0 {
-			r.Tables = append(r.Tables, restartTable(s.Kind, i == 0))
+			r.Tables = append(r.Tables, restartTable(s.Fault, i == 0))
 		}
 		if row[2] == noRetries {
 			c = restartChart(s, row[1])
@@ -87,7 +102,7 @@ func parseDown(text string) (time.Duration, error) {
 func (f *restartFlags) add(o *options) {
 	s := &f.scenario
 	f.addPolicy(o)
-	o.StringVar(&f.kinds, "kinds", "503", "`kinds` of failure, separated by commas: "+restart.Kinds)
+	o.StringVar(&f.kinds, "kinds", "503", "`kinds` of failure, separated by commas: "+outage.Restarts)
 	o.StringVar(&f.downs, "down", "1s,3s", "`lengths` of the restart, separated by commas")
 	o.DurationVar(&s.Up, "up", time.Minute, "time from the start of the processes until the restart; 0: they start before their host")
 	o.DurationVar(&s.After, "after", 30*time.Second, "time that is simulated after the restart")
@@ -103,8 +118,8 @@ func (f *restartFlags) add(o *options) {
 func (f *restartFlags) checkRestart(o *options, kinds []string) error {
 	s := f.scenario
 	for _, kind := range kinds {
-		if !slices.Contains(strings.Split(restart.Kinds, ", "), kind) {
-			return fmt.Errorf("-kinds %q: want one of %s", kind, restart.Kinds)
+		if !slices.Contains(strings.Split(outage.Restarts, ", "), kind) {
+			return fmt.Errorf("-kinds %q: want one of %s", kind, outage.Restarts)
 		}
 		if kind == "timeout" && f.timeout == 0 && f.deadline == 0 {
 			return fmt.Errorf("-kinds %s: want -timeout or -deadline, because nothing else ends an attempt", kind)
@@ -128,10 +143,10 @@ func (f *restartFlags) report() report.Report {
 	r := report.Report{
 		Title: "A host that restarts",
 		About: fmt.Sprintf("%d processes with a RetryTransport each have sent %s requests a second each for %v when %d of %d replicas of their host restart. The policy has up to %d attempts and %s. The figures are means of %d runs.",
-			s.Processes, report.Number.Show(s.Rate), s.Up, s.Restarting, s.Replicas, f.attempts, f.budgetText(), f.runs),
+			s.Processes, report.Show(s.Rate), s.Up, s.Restarting, s.Replicas, f.attempts, f.budgetText(), f.runs),
 	}
 	if s.Load > 0 {
-		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Share.Show(s.Load))
+		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Show(report.Share(s.Load)))
 	}
 	if !f.seeded {
 		r.Notes = []string{"The random numbers of the default waits have no seed, so figures differ between runs. They are repeatable with -backoff."}
@@ -141,12 +156,8 @@ func (f *restartFlags) report() report.Report {
 
 func restartTable(kind string, first bool) report.Table {
 	t := report.Table{
-		Title: "Restarts: " + kind,
-		Columns: []report.Column{
-			{Name: "down"}, {Name: "client"}, {Name: "begun", Kind: report.Number},
-			{Name: "failed", Kind: report.Number}, {Name: "worst", Kind: report.Count}, {Name: "sends", Kind: report.Number},
-			{Name: "lost", Kind: report.Seconds}, {Name: "back", Kind: report.Seconds}, {Name: "latest", Kind: report.Seconds},
-		},
+		Title:   "Restarts: " + kind,
+		Columns: []string{"down", "client", "begun", "failed", "worst", "sends", "lost", "back", "latest"},
 	}
 	if first {
 		t.Note = "Begun is the requests that began in the restart; failed, how many of them failed, and worst, in one run; sends, the attempts per request in the restart; lost, all requests that failed, in seconds of traffic; back, the median time after the restart until requests succeed as before it, and latest, that of one run. go-retryablehttp has as many attempts, its waits of 1s, 2s, 4s and so on, and no budget."
@@ -154,8 +165,7 @@ func restartTable(kind string, first bool) report.Table {
 	return t
 }
 
-// restart runs a restart several times.
-func (l lab) restart(f restartFlags, s restart.Scenario, client string) ([]*outage.Result, error) {
+func (l lab) restart(f restartFlags, s restartScenario, client string) ([]*outage.Result, error) {
 	results := make([]*outage.Result, f.runs)
 	err := l.parallel(f.runs, func(i int) error {
 		s := s
@@ -170,7 +180,6 @@ func (l lab) restart(f restartFlags, s restart.Scenario, client string) ([]*outa
 	return results, err
 }
 
-// clientPolicies returns the policy of each process for one run.
 func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) httpretry.Policy, error) {
 	once := *f
 	switch client {
@@ -184,18 +193,17 @@ func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) htt
 	return once.policies(f.policy, f.budget, seed, f.seeded)
 }
 
-func restartChart(s restart.Scenario, down string) *chart.Chart {
+func restartChart(s restartScenario, down string) *chart.Chart {
 	end := s.Up + s.Down
 	return &chart.Chart{
-		Title: fmt.Sprintf("Attempts: %s for %s", s.Kind, down),
+		Title: fmt.Sprintf("Attempts: %s for %s", s.Fault, down),
 		X:     chart.Axis{Label: "time (s)", Min: 0, Max: (end + s.After).Seconds()},
 		Y:     chart.Axis{Label: "attempts per second"},
 		Bands: []chart.Band{{Name: "restart", From: s.Up.Seconds(), To: end.Seconds()}},
 	}
 }
 
-// meanAttempts returns the attempts of a client per second.
-func meanAttempts(s restart.Scenario, client string, results []*outage.Result) chart.Series {
+func meanAttempts(s restartScenario, client string, results []*outage.Result) chart.Series {
 	length := s.Up + s.Down + s.After
 	sum := make([]int, length/outage.Bucket)
 	for _, r := range results {
@@ -210,7 +218,7 @@ func meanAttempts(s restart.Scenario, client string, results []*outage.Result) c
 	return c
 }
 
-func restartFigures(s restart.Scenario, results []*outage.Result) []any {
+func restartFigures(s restartScenario, results []*outage.Result) []any {
 	var begun, failed, worst, lost int
 	var sends float64
 	var back []time.Duration

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
-	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
 )
 
 // usesHostBudget reports whether the budget has a Ratio and a Burst, and how
@@ -23,21 +21,18 @@ func (f *policyFlags) usesHostBudget() (count int, ok bool) {
 	return 0, false
 }
 
-// budgetTables shows what the budget allows, if it has a Ratio and a Burst.
 func (f *policyFlags) budgetTables() []report.Table {
 	n, ok := f.usesHostBudget()
 	if !ok {
 		return nil
 	}
 	t := report.Table{
-		Title: "What the budget allows",
-		Note:  "The lines are Ratio, and Burst + Ratio x Window. A retry after a timeout costs two. Each retry that succeeds pays for one that failed, except with Strict.",
-		Columns: []report.Column{
-			{Name: "retries"}, {Name: "per budget", Kind: report.Number}, {Name: "all together", Kind: report.Number},
-		},
+		Title:   "What the budget allows",
+		Note:    "The lines are Ratio, and Burst + Ratio x Window. A retry after a timeout costs two. Each retry that succeeds pays for one that failed, except with Strict.",
+		Columns: []string{"retries", "per budget", "all together"},
 	}
 	all, succeeding := float64(n), f.failedRetries(n)
-	outage := f.burstSize() + succeeding*f.windowLength().Seconds()
+	outage := f.burstSize() + succeeding*f.window.Seconds()
 	t.Rows = [][]any{
 		{"failed retries per second, while the server works", succeeding, succeeding * all},
 		{"in an outage, however long it lasts", outage, outage * all},
@@ -49,23 +44,12 @@ func (f *policyFlags) budgetTables() []report.Table {
 // failedRetries returns how many retries may fail each second, in each of n
 // budgets, while all requests succeed.
 func (f *policyFlags) failedRetries(n int) float64 {
-	return cmp.Or(f.ratio, defaultRatio) * f.rate / float64(n)
+	return f.ratio * f.rate / float64(n)
 }
 
-func (f *policyFlags) windowLength() time.Duration { return cmp.Or(f.window, defaultWindow) }
+func (f *policyFlags) burstSize() float64 { return float64(max(f.burst, 0)) }
 
-func (f *policyFlags) burstSize() float64 {
-	switch {
-	case f.burst < 0:
-		return 0
-	case f.burst == 0:
-		return defaultBurst
-	}
-	return float64(f.burst)
-}
-
-// warnings returns likely mistakes.
-func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
+func (f *policyFlags) warnings(drawn *sample, e ends) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, "Warning: "+fmt.Sprintf(format, args...)) }
 	if f.attempts == 1 {
@@ -82,8 +66,7 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 	return all
 }
 
-// warnAboutRequests warns about mistakes that do not depend on the fleet.
-func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread.Sample, e ends) {
+func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *sample, e ends) {
 	f.warnAboutWaits(warn, drawn)
 	if held := made(e.fast); held < float64(f.attempts)-0.5 {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
@@ -91,7 +74,6 @@ func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread
 	f.warnAboutEnds(warn, e)
 }
 
-// made returns how many attempts requests made on average.
 func made(r *outage.Result) float64 {
 	if r == nil {
 		return math.Inf(1)
@@ -104,9 +86,9 @@ func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {
 	if !ok || f.burstSize() > 0 {
 		return
 	}
-	if allowed := f.failedRetries(n) * f.windowLength().Seconds(); allowed < 1 {
+	if allowed := f.failedRetries(n) * f.window.Seconds(); allowed < 1 {
 		warn("without a Burst, each budget allows %s failed retries per Window, which is less than one: use a Burst, or share the budget.",
-			report.Number.Show(allowed))
+			report.Show(allowed))
 	}
 }
 
@@ -123,7 +105,6 @@ func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
 	}
 }
 
-// warnAboutEndless warns if at most one thing ends a request.
 func (f *policyFlags) warnAboutEndless(warn func(string, ...any)) {
 	switch {
 	case !f.endless():
@@ -134,18 +115,18 @@ func (f *policyFlags) warnAboutEndless(warn func(string, ...any)) {
 	}
 }
 
-func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sample) {
+func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *sample) {
 	const width = 10 * time.Millisecond
 	peaks := drawn.Peaks(1, width)
 	switch same, near := peaks[0], peaks[1]; {
 	// Short waits are near one another, however random they are.
 	case near <= 0.05 || drawn.Quantile(0, 0.99) <= 2*width:
 	case same > 0.95:
-		warn("%s of the clients that fail at once retry at the same moment: use a strategy that is random.", report.Share.Show(same))
+		warn("%s of the clients that fail at once retry at the same moment: use a strategy that is random.", report.Show(report.Share(same)))
 	case same > 0.05:
-		warn("%s of the clients that fail at once retry at the same moment: their waits are cut off at a bound.", report.Share.Show(same))
+		warn("%s of the clients that fail at once retry at the same moment: their waits are cut off at a bound.", report.Show(report.Share(same)))
 	case drawn.Quantile(0, 0.95)-drawn.Quantile(0, 0.05) < drawn.Mean(0)/3:
-		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is more random.", report.Share.Show(near), width)
+		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is more random.", report.Show(report.Share(near)), width)
 	}
 	last := len(drawn.Waits) - 1
 	first, most := drawn.Mean(0), drawn.Mean(last)
@@ -161,7 +142,7 @@ func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sa
 
 // warnAboutShortWaits warns if no wait takes long. One retry without a wait may
 // be meant.
-func warnAboutShortWaits(warn func(string, ...any), drawn *spread.Sample, short time.Duration) {
+func warnAboutShortWaits(warn func(string, ...any), drawn *sample, short time.Duration) {
 	var longest, total time.Duration
 	for k := range drawn.Waits {
 		longest = max(longest, drawn.Mean(k))
@@ -181,19 +162,18 @@ func warnAboutShortWaits(warn func(string, ...any), drawn *spread.Sample, short 
 func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	spare := f.capacity - f.rate
 	if spare <= 0 {
-		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", report.Number.Show(f.rate), report.Number.Show(f.capacity))
+		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", report.Show(f.rate), report.Show(f.capacity))
 		return
 	}
 	n, ok := f.usesHostBudget()
 	if !ok {
-		f.warnAboutTokens(warn, spare)
 		switch {
 		case f.budget != "unlimited":
 		case f.attempts < 0:
 			warn("without a budget and MaxAttempts, the load grows as long as an outage lasts: the server may never recover.")
 		case f.rate*float64(f.attempts) > f.capacity:
 			warn("without a budget, an outage multiplies the load by %d, and the server can answer %s times its load: it may never recover.",
-				f.attempts, report.Number.Show(f.capacity/f.rate))
+				f.attempts, report.Show(f.capacity/f.rate))
 		}
 		return
 	}
@@ -201,32 +181,8 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	retries := f.burstSize() / 2 * float64(n)
 	if backlog := time.Duration(retries / spare * float64(time.Second)); backlog > longBacklog {
 		warn("if attempts time out, %d budgets with a Burst of %g allow %s retries however few requests they send, and the server needs %s for these in addition to its load: use a smaller Burst, or share the budget.",
-			n, f.burstSize(), report.Number.Show(retries), report.Duration(backlog))
+			n, f.burstSize(), report.Show(retries), report.Duration(backlog))
 	}
 }
 
-// longBacklog is how long a server may work on the retries of all Bursts.
 const longBacklog = time.Minute
-
-// overload warns if the retries of random failures are too many for the server.
-func (f *policyFlags) overload(failures report.Table) []string {
-	for _, row := range failures.Rows {
-		failing, load := row[0].(float64), row[3].(float64)*f.rate
-		if failing < 1 && f.rate < f.capacity && f.capacity < load {
-			return []string{fmt.Sprintf("Warning: if %s of the attempts fail, the server gets %s requests a second with the retries, and can answer %s.",
-				report.Share.Show(failing), report.Number.Show(load), report.Number.Show(f.capacity))}
-		}
-	}
-	return nil
-}
-
-// warnAboutTokens warns about budgets of other clients, which are full when an
-// outage begins.
-func (f *policyFlags) warnAboutTokens(warn func(string, ...any), spare float64) {
-	// 500 tokens for 5 or 14 each, and 10 tokens of which more than 5 must be left.
-	each := map[string]int{"aws": 100, "aws2026": 35, "grpc": 4}[f.budget]
-	if retries := each * f.processes; float64(retries) > spare {
-		warn("%d budgets of %d retries each allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets.",
-			f.processes, each, report.Number.Show(float64(retries)), report.Number.Show(spare))
-	}
-}

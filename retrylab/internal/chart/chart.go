@@ -101,7 +101,7 @@ func newScale(a Axis, values func(Series) []float64, series []Series, isY bool) 
 	if a.Log {
 		return logScale(lo, hi, fixed)
 	}
-	step := niceStep((hi - lo) / 8)
+	step := NiceStep((hi - lo) / 8)
 	// Numbers of clients or services have no fractions.
 	if whole {
 		step = max(step, 1)
@@ -120,17 +120,17 @@ func newScale(a Axis, values func(Series) []float64, series []Series, isY bool) 
 // logScale widens a range to numbers that are 1, 2 or 5 times a power of ten.
 func logScale(lo, hi float64, fixed bool) (scale, []float64) {
 	if !fixed {
-		lo, hi = 1/niceStep(1/lo), niceStep(hi)
+		lo, hi = 1/NiceStep(1/lo), NiceStep(hi)
 	}
 	var ticks []float64
-	for t := niceStep(lo); t <= hi*(1+1e-9); t = niceStep(t * 1.001) {
+	for t := NiceStep(lo); t <= hi*(1+1e-9); t = NiceStep(t * 1.001) {
 		ticks = append(ticks, t)
 	}
 	return scale{lo, hi, true}, ticks
 }
 
-// niceStep returns 1, 2 or 5 times a power of ten, at least step.
-func niceStep(step float64) float64 {
+// NiceStep returns 1, 2 or 5 times a power of ten, at least step.
+func NiceStep(step float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(step)))
 	for _, m := range []float64{1, 2, 5} {
 		if m*power >= step*(1-1e-9) {
@@ -181,7 +181,6 @@ const (
 	tickCharWidth = 7.5
 )
 
-// open begins a drawing with a margin of 10.
 func open(b *strings.Builder, title string, height float64) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="-10 -10 %d %g" width="%d" height="%g" role="img" aria-label="%s">`,
 		width+20, height+20, width+20, height+20, html.EscapeString(title))
@@ -194,16 +193,16 @@ type drawing struct {
 	x, y scale
 }
 
-// SVG implements Figure.
 func (c *Chart) SVG() string {
 	d := new(drawing)
 	var xTicks, yTicks []float64
 	d.x, xTicks = newScale(c.X, func(s Series) []float64 { return s.X }, c.Series, false)
 	d.y, yTicks = newScale(c.Y, func(s Series) []float64 { return s.Y }, c.Series, true)
-	rows := legendRows(c.Series)
-	d.top = float64(titleHeight + lineHeight*(1+len(rows)) + labelGap)
+	d.legend(c.Series)
+	legend := d.String()
+	d.Reset()
 	open(&d.Builder, c.Title, d.top+plotHeight+axisHeight)
-	d.legend(c.Series, rows)
+	d.WriteString(legend)
 	text(d, "label", 0, d.top-labelGap, "start", c.Y.Label)
 	d.axes(xTicks, yTicks, c.X.Label)
 	for _, band := range c.Bands {
@@ -273,25 +272,13 @@ func (d *drawing) line(s Series, style int) {
 	fmt.Fprintf(d, `<path class="line s%d" d="%s"/>`, style, path.String())
 }
 
-// legendRows returns the number of the first series of each row of the legend.
-func legendRows(series []Series) []int {
-	var rows []int
-	used := math.Inf(1)
-	for i, s := range series {
-		if used+legendWidth(s.Name) > width {
-			rows, used = append(rows, i), 0
-		}
-		used += legendWidth(s.Name)
-	}
-	return rows
-}
-
 func legendWidth(name string) float64 { return float64(legendGap + charWidth*len(name) + 14) }
 
-func (d *drawing) legend(series []Series, rows []int) {
-	x, row := 0.0, -1
+// legend draws the names of the series, and sets the top of the plot below them.
+func (d *drawing) legend(series []Series) {
+	x, row := math.Inf(1), -1
 	for i, s := range series {
-		if row+1 < len(rows) && rows[row+1] == i {
+		if x+legendWidth(s.Name) > width {
 			x, row = 0, row+1
 		}
 		y := float64(titleHeight + lineHeight*row + 10)
@@ -299,6 +286,7 @@ func (d *drawing) legend(series []Series, rows []int) {
 		text(d, "legend", x+legendGap, y, "start", s.Name)
 		x += legendWidth(s.Name)
 	}
+	d.top = float64(titleHeight + lineHeight*(2+row) + labelGap)
 }
 
 func text(b io.Writer, class string, x, y float64, anchor, s string) {
@@ -307,3 +295,65 @@ func text(b io.Writer, class string, x, y float64, anchor, s string) {
 
 // round keeps drawings small, and the same on all processors.
 func round(v float64) float64 { return math.Round(v*10) / 10 }
+
+// A Heat is several heat maps with the same rows and columns.
+type Heat struct {
+	Title      string
+	X, Y       string   // labels
+	Cols, Rows []string // their values
+	Panels     []Panel
+}
+
+// A Panel is one heat map. It has the value of each cell by row and column: 0 is
+// white and Most is dark. NaN is never.
+type Panel struct {
+	Name  string
+	Cells [][]float64
+	Most  float64
+}
+
+const (
+	panelsPerRow = 2
+	cellHeight   = 20
+	rowLabel     = 44 // width of the names of the rows
+)
+
+func (h *Heat) SVG() string {
+	b := new(strings.Builder)
+	panelWidth := float64(width / panelsPerRow)
+	panelHeight := float64(2*lineHeight + cellHeight*len(h.Rows) + 2*lineHeight + 8)
+	lines := (len(h.Panels) + panelsPerRow - 1) / panelsPerRow
+	open(b, h.Title, titleHeight+float64(lines)*panelHeight)
+	for i, p := range h.Panels {
+		fmt.Fprintf(b, `<g transform="translate(%g %g)">`,
+			float64(i%panelsPerRow)*panelWidth, titleHeight+float64(i/panelsPerRow)*panelHeight)
+		h.panel(b, p, (panelWidth-rowLabel-16)/float64(len(h.Cols)))
+		b.WriteString("</g>")
+	}
+	b.WriteString("</svg>")
+	return b.String()
+}
+
+func (h *Heat) panel(b *strings.Builder, p Panel, cellWidth float64) {
+	text(b, "legend", rowLabel, 16, "start", p.Name)
+	text(b, "label", rowLabel-6, 2*lineHeight-4, "end", h.Y)
+	for r, row := range p.Cells {
+		y := float64(2*lineHeight + cellHeight*r)
+		text(b, "tick", rowLabel-6, y+14, "end", h.Rows[r])
+		for c, v := range row {
+			x := round(rowLabel + cellWidth*float64(c))
+			shown, fill := Number(v), fmt.Sprintf(`class="back" fill-opacity="%.2f"`, 0.06+0.6*v/p.Most)
+			if math.IsNaN(v) {
+				shown, fill = "never", `class="never"`
+			}
+			fmt.Fprintf(b, `<rect %s x="%g" y="%g" width="%g" height="%d"/>`, fill, x, y, round(cellWidth-1), cellHeight-1)
+			fmt.Fprintf(b, `<text class="cell" x="%g" y="%g" text-anchor="middle">%s</text>`,
+				round(x+cellWidth/2), y+14, html.EscapeString(shown))
+		}
+	}
+	y := float64(2*lineHeight + cellHeight*len(h.Rows))
+	for c, name := range h.Cols {
+		text(b, "tick", round(rowLabel+cellWidth*(float64(c)+0.5)), y+14, "middle", name)
+	}
+	text(b, "label", rowLabel+cellWidth*float64(len(h.Cols)), y+2*lineHeight-4, "end", h.X)
+}

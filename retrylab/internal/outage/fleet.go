@@ -14,21 +14,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 )
 
-// A Fleet is processes that send requests to one server. Each process has a
-// RetryTransport of its own. It must run in a bubble of package virtual.
-type Fleet struct {
-	Processes int
-	Rate      float64       // of requests per second, of all processes together
-	Length    time.Duration // until the last request begins
-	Deadline  time.Duration // of a request; 0: none
-	Policy    func(process int) httpretry.Policy
-	Seed      uint64
-
-	// Answer is the server. It is called for one attempt at a time, in the order
-	// of time.
-	Answer func(now time.Duration) Answer
-}
-
 // tick is that of all times. The nanoseconds below it are the number of the
 // request: see virtual.Ticking.
 const tick = 100 * time.Microsecond
@@ -41,40 +26,51 @@ type Answer struct {
 	Err        error         // instead of a response
 }
 
-// running is a Fleet that is running. It is the Base of its transports.
+// running is a fleet of processes, of which each has a RetryTransport, and the
+// Base of these.
 type running struct {
-	Fleet
+	Scenario
+	Client
 	begin time.Time
 	url   *url.URL
 
 	mu     sync.Mutex
+	server func(now time.Duration) Answer // called for one attempt at a time, in the order of time
 	result *Result
 }
 
-// Run sends requests at random times, waits for their ends and counts them.
-func (f Fleet) Run(result *Result) error {
+// Run simulates a fleet: it sends requests at random times, waits for their ends
+// and counts them. It must be called in a bubble of package virtual.
+func (s Scenario) Run(c Client) (*Result, error) {
+	if c.Endless && c.Deadline == 0 {
+		// A request that never succeeds would never end.
+		c.Deadline = s.Length
+	}
+	n := s.Length/Bucket + 1
 	r := &running{
-		Fleet: f, begin: time.Now(), result: result, url: &url.URL{Scheme: "http", Host: "server.test", Path: "/"}}
-	transports := make([]*httpretry.RetryTransport, f.Processes)
-	random := rand.New(rand.NewPCG(f.Seed, 10))
+		Scenario: s, Client: c, begin: time.Now(), url: &url.URL{Scheme: "http", Host: "server.test", Path: "/"},
+		server: s.server(), result: &Result{scenario: s, Begun: make([]int, n), OK: make([]int, n)},
+	}
+	transports := make([]*httpretry.RetryTransport, c.Processes)
+	random := rand.New(rand.NewPCG(s.Seed, 10))
 	at := time.Duration(0)
 	var wg sync.WaitGroup
 	for i := 0; ; i++ {
-		at += time.Duration(random.ExpFloat64() / f.Rate * float64(time.Second))
-		process := random.IntN(f.Processes)
-		if at >= f.Length {
+		at += time.Duration(random.ExpFloat64() / s.Rate * float64(time.Second))
+		process := random.IntN(c.Processes)
+		if at >= s.Length {
 			break
 		}
 		time.Sleep(at.Truncate(tick) + time.Duration(i)%tick - time.Since(r.begin))
 		transport := transports[process]
 		if transport == nil {
-			policy := f.Policy(process)
+			policy := c.Policy(process)
 			if policy.Backoff != nil {
 				policy.Backoff = virtual.Ticking{Strategy: policy.Backoff, Tick: tick}
 			}
 			var err error
 			if transport, err = httpretry.New(httpretry.Config{Base: r, Policy: policy}); err != nil {
-				return err
+				return nil, err
 			}
 			transports[process] = transport
 		}
@@ -83,10 +79,9 @@ func (f Fleet) Run(result *Result) error {
 		synctest.Wait()
 	}
 	wg.Wait()
-	return nil
+	return r.result, nil
 }
 
-// request sends a request and counts it.
 func (r *running) request(transport http.RoundTripper) {
 	start := time.Since(r.begin)
 	ctx := context.Background()
@@ -100,10 +95,9 @@ func (r *running) request(transport http.RoundTripper) {
 	ok := err == nil && resp.StatusCode < http.StatusBadRequest
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.result.Ended(start, time.Since(r.begin), ok)
+	r.result.ended(start, time.Since(r.begin), ok)
 }
 
-// RoundTrip implements http.RoundTripper.
 func (r *running) RoundTrip(req *http.Request) (*http.Response, error) {
 	a := r.answer(req.Header.Get("Retry-Attempt") != "")
 	if after := a.After.Truncate(tick); after > 0 {
@@ -135,9 +129,9 @@ func (r *running) answer(isRetry bool) Answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Since(r.begin)
-	r.result.Sent(now)
+	r.result.sent(now)
 	if isRetry {
 		r.result.Retries++
 	}
-	return r.Answer(now)
+	return r.server(now)
 }

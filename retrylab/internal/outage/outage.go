@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"syscall"
 	"time"
 
@@ -18,8 +19,6 @@ type Scenario struct {
 	Rate     float64 // of requests per second, of all processes together
 	Capacity float64 // of the server, in requests per second
 	Latency  time.Duration
-	Queue    time.Duration // the server refuses requests that would wait for longer; 0: none
-	Refusal  float64       // the cost of a refusal, as a share of a request
 
 	Fault      string // one of Faults
 	From, To   time.Duration
@@ -28,6 +27,12 @@ type Scenario struct {
 	Left       float64       // share of the capacity that is left, for slow
 	Failing    float64       // share of attempts that fail outside of the outage
 	Seed       uint64
+
+	// A host of Replicas balances attempts at random, and Restarting ones fail. The
+	// capacity of these grows from a tenth for the time Cold after it. 0: the host
+	// is one server.
+	Replicas, Restarting int
+	Cold                 time.Duration
 }
 
 // Faults are the kinds of failure of a server. With "errors", it answers 503.
@@ -35,6 +40,9 @@ type Scenario struct {
 // its queue. With "slow", it has the share Left of its capacity. With
 // "throttle", it answers 429. With "refuse", it refuses connections.
 const Faults = "errors, stall, slow, throttle, refuse"
+
+// Restarts are those of a host that restarts.
+const Restarts = "503, refused, reset, timeout, stall"
 
 // A Client has the settings that the processes of a fleet share.
 type Client struct {
@@ -55,80 +63,78 @@ type Result struct {
 	Attempts, Successes []int
 	Begun, OK           []int
 	Retries             int
-	ToSuccess           Histogram // of requests that began in the outage or after it
-	ToFailure           Histogram // of all requests that fail
+	ToSuccess           Durations // of requests that began in the outage or after it
+	ToFailure           Durations // of all requests that fail
 	scenario            Scenario
 }
 
-// deadline returns the deadline of a request. If c has no limit, it is the Length, because a request that never succeeds would never end.
-func (s Scenario) deadline(c Client) time.Duration {
-	if c.Endless && c.Deadline == 0 {
-		return s.Length
+func (s Scenario) failure() (Answer, bool) {
+	a := Answer{After: s.Latency, Status: http.StatusServiceUnavailable, RetryAfter: s.RetryAfter}
+	switch s.Fault {
+	case "errors", "503":
+	case "throttle":
+		a.Status = http.StatusTooManyRequests
+	case "refuse", "refused":
+		a.Err = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	case "reset":
+		a.Err = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	case "timeout":
+		a.After = math.MaxInt64
+	default:
+		return a, false
 	}
-	return c.Deadline
+	return a, true
 }
 
-// Run simulates a fleet. It must be called in a bubble of package virtual.
-func (s Scenario) Run(c Client) (*Result, error) {
-	r := s.NewResult()
-	err := Fleet{
-		Processes: c.Processes, Rate: s.Rate, Length: s.Length, Deadline: s.deadline(c),
-		Policy: c.Policy, Seed: s.Seed, Answer: s.server(),
-	}.Run(r)
-	return r, err
-}
-
-// server returns the function that answers attempts.
 func (s Scenario) server() func(time.Duration) Answer {
-	q := &Queue{
-		Service: time.Duration(float64(time.Second) / s.Capacity), Latency: s.Latency,
-		Limit: s.Queue, Refusal: s.Refusal,
+	failure, fails := s.failure()
+	all, failing := max(s.Replicas, 1), s.Restarting
+	if s.Replicas == 0 {
+		failing = 1
 	}
-	failure, fails := map[string]Answer{
-		"errors":   {After: s.Latency, Status: http.StatusServiceUnavailable, RetryAfter: s.RetryAfter},
-		"throttle": {After: s.Latency, Status: http.StatusTooManyRequests, RetryAfter: s.RetryAfter},
-		"refuse":   {After: s.Latency, Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}},
-	}[s.Fault]
-	if !fails {
-		q.SlowFrom, q.SlowTo = s.From, s.To
+	replicas := make([]Queue, all)
+	for i := range replicas {
+		q := &replicas[i]
+		*q = Queue{
+			Service: time.Duration(float64(time.Second) * float64(all) / s.Capacity), Latency: s.Latency,
+		}
+		if i >= failing {
+			continue
+		}
+		q.ColdFrom, q.ColdTo = s.To, s.To+s.Cold
+		if !fails {
+			q.SlowFrom, q.SlowTo = s.From, s.To
+		}
+		if s.Fault == "slow" {
+			q.Speed = s.Left
+		}
 	}
-	if s.Fault == "slow" {
-		q.Speed = s.Left
-	}
-	random := rand.New(rand.NewPCG(s.Seed, 11))
+	random, balancer := rand.New(rand.NewPCG(s.Seed, 11)), rand.New(rand.NewPCG(s.Seed, 51))
 	return func(now time.Duration) Answer {
+		i := balancer.IntN(all)
 		switch {
-		case fails && now >= s.From && now < s.To:
+		case fails && i < failing && now >= s.From && now < s.To:
 			return failure
 		case s.Failing > 0 && random.Float64() < s.Failing:
 			return Answer{After: s.Latency, Status: http.StatusServiceUnavailable}
 		}
-		return q.Answer(now)
+		return replicas[i].Answer(now)
 	}
 }
 
-// NewResult returns the result of a run in which nothing has happened yet. It
-// uses From, To and Length.
-func (s Scenario) NewResult() *Result {
-	n := s.Length/Bucket + 1
-	return &Result{scenario: s, Begun: make([]int, n), OK: make([]int, n)}
-}
+func (r *Result) sent(at time.Duration) { r.count(&r.Attempts, at) }
 
-// Sent counts an attempt.
-func (r *Result) Sent(at time.Duration) { r.count(&r.Attempts, at) }
-
-// Ended counts a request and whether it succeeded.
-func (r *Result) Ended(start, at time.Duration, ok bool) {
+func (r *Result) ended(start, at time.Duration, ok bool) {
 	bucket := int(start / Bucket)
 	r.Begun[bucket]++
 	if !ok {
-		r.ToFailure.Add(at - start)
+		r.ToFailure = append(r.ToFailure, at-start)
 		return
 	}
 	r.OK[bucket]++
 	r.count(&r.Successes, at)
 	if start >= r.scenario.From {
-		r.ToSuccess.Add(at - start)
+		r.ToSuccess = append(r.ToSuccess, at-start)
 	}
 }
 
@@ -196,11 +202,7 @@ func (r *Result) Busiest() int {
 
 // Peak returns the most attempts in a bucket after the beginning of the outage.
 func (r *Result) Peak() int {
-	most := 0
-	for _, n := range r.Attempts[min(int(r.scenario.From/Bucket), len(r.Attempts)):] {
-		most = max(most, n)
-	}
-	return most
+	return slices.Max(append(r.Attempts[min(int(r.scenario.From/Bucket), len(r.Attempts)):], 0))
 }
 
 // AtEnd returns the attempts per second in the last tenth of the simulation.
@@ -234,35 +236,15 @@ func (r *Result) Recovered() (after time.Duration, ok bool) {
 	return after, after < seconds*time.Second
 }
 
-// A Histogram counts durations with a resolution of one percent.
-type Histogram struct {
-	bins []int
-	n    int
-}
-
-const (
-	finest = time.Microsecond
-	growth = 1.01
-)
-
-// Add counts a duration.
-func (h *Histogram) Add(d time.Duration) {
-	i := int(math.Log(float64(max(d, finest))/float64(finest)) / math.Log(growth))
-	for len(h.bins) <= i {
-		h.bins = append(h.bins, 0)
-	}
-	h.bins[i]++
-	h.n++
-}
+// Durations are those of requests.
+type Durations []time.Duration
 
 // Quantile returns the duration that the share p does not exceed, and reports
-// whether there is any.
-func (h *Histogram) Quantile(p float64) (time.Duration, bool) {
-	left := min(int(p*float64(h.n)), h.n-1)
-	for i, n := range h.bins {
-		if left -= n; left < 0 {
-			return time.Duration(float64(finest) * math.Pow(growth, float64(i)+0.5)), true
-		}
+// whether there is any. It sorts d.
+func (d Durations) Quantile(p float64) (time.Duration, bool) {
+	if len(d) == 0 {
+		return 0, false
 	}
-	return 0, false
+	slices.Sort(d)
+	return d[min(int(p*float64(len(d))), len(d)-1)], true
 }

@@ -15,15 +15,13 @@ type Queue struct {
 	Service time.Duration // of one attempt
 	Latency time.Duration // of the network, added to each answer
 
-	// Attempts that would wait for longer than Limit are refused with 503. A
-	// refusal takes the share Refusal of a Service. 0: none are.
-	Limit   time.Duration
-	Refusal float64
-
 	// From SlowFrom to SlowTo, the server works at the share Speed of its usual
 	// speed, which may be 0.
 	SlowFrom, SlowTo time.Duration
 	Speed            float64
+
+	// From ColdFrom to ColdTo, its speed grows from a tenth.
+	ColdFrom, ColdTo time.Duration
 
 	free time.Duration // when all attempts so far are done
 }
@@ -34,11 +32,12 @@ func (q *Queue) Answer(now time.Duration) Answer {
 	if q.Speed == 0 && q.free >= q.SlowFrom {
 		q.free = max(q.free, q.SlowTo)
 	}
-	if q.Limit > 0 && q.free-now > q.Limit {
-		q.free = q.done(time.Duration(q.Refusal * float64(q.Service)))
-		return Answer{After: q.Latency, Status: http.StatusServiceUnavailable}
+	service := q.Service
+	if q.free >= q.ColdFrom && q.free < q.ColdTo {
+		share := 0.1 + 0.9*float64(q.free-q.ColdFrom)/float64(q.ColdTo-q.ColdFrom)
+		service = time.Duration(float64(service) / share)
 	}
-	q.free = q.done(q.Service)
+	q.free = q.done(service)
 	return Answer{After: q.free - now + q.Latency, Status: http.StatusOK}
 }
 

@@ -2,7 +2,6 @@ package report_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -17,50 +16,36 @@ import (
 
 func TestShow(t *testing.T) {
 	for _, c := range []struct {
-		kind report.Kind
 		v    any
 		want string
 	}{
-		{report.Text, "a", "a"},
-		{report.Count, 1234567, "1,234,567"},
-		{report.Count, -123, "-123"},
-		{report.Number, 1.005, "1"},
-		{report.Number, 999.4, "999"},
-		{report.Number, 999.6, "1,000"},
-		{report.Number, -1885.4, "-1,885"},
-		{report.Number, 15e3, "15,000"},
-		{report.Number, 2.5e6, "2,500,000"},
-		{report.Number, math.NaN(), "-"},
-		{report.Share, 0.0109, "1.09%"},
-		{report.Share, 0.336, "33.6%"},
-		{report.Share, 0.999, "99.90%"},
-		{report.Share, 1.0, "100%"},
-		{report.Share, 0.0, "0%"},
-		{report.Seconds, time.Duration(0), "0"},
-		{report.Seconds, 12500 * time.Microsecond, "12ms"},
-		{report.Seconds, 999600 * time.Microsecond, "1.00s"},
-		{report.Seconds, 9996 * time.Millisecond, "10.0s"},
-		{report.Seconds, 1234 * time.Millisecond, "1.23s"},
-		{report.Seconds, 51 * time.Second, "51.0s"},
-		{report.Seconds, 120 * time.Second, "2m0s"},
-		{report.Seconds, 150 * time.Second, "2m30s"},
-		{report.Seconds, report.Never, "never"},
-		{report.Seconds, report.Unknown, "-"},
+		{"a", "a"},
+		{1234567, "1,234,567"},
+		{1.005, "1"},
+		{999.6, "1,000"},
+		{-1885.4, "-1,885"},
+		{math.NaN(), "-"},
+		{report.Share(0.0109), "1.09%"},
+		{report.Share(0.999), "99.90%"},
+		{report.Share(1.0), "100%"},
+		{12500 * time.Microsecond, "12ms"},
+		{999600 * time.Microsecond, "1.00s"},
+		{150 * time.Second, "2m30s"},
+		{report.Never, "never"},
+		{report.Unknown, "-"},
 	} {
-		assert.Equal(t, c.want, c.kind.Show(c.v))
+		assert.Equal(t, c.want, report.Show(c.v))
 	}
 }
 
 var example = report.Report{
 	Title: "A title", About: strings.Repeat("words ", 30), Command: "retrylab <x>",
 	Tables: []report.Table{{
-		Title: "A table",
-		Columns: []report.Column{
-			{Name: "name"}, {Name: "count", Kind: report.Count}, {Name: "wait", Kind: report.Seconds}, {Name: "share", Kind: report.Share},
-		},
+		Title:   "A table",
+		Columns: []string{"name", "count", "wait", "share"},
 		Rows: [][]any{
-			{"<a>", 12345, 1500 * time.Millisecond, 0.25},
-			{strings.Repeat("long ", 30), 1, report.Never, math.NaN()},
+			{"<a>", 12345, 1500 * time.Millisecond, report.Share(0.25)},
+			{strings.Repeat("long ", 30), 1, report.Never, report.Share(math.NaN())},
 		},
 	}},
 	Figures: []chart.Figure{&chart.Chart{Title: "</style>", Series: []chart.Series{{Name: "a", X: []float64{1, 2}, Y: []float64{3, math.NaN()}}}}},
@@ -76,17 +61,6 @@ func TestText(t *testing.T) {
 	for line := range strings.SplitSeq(b.String(), "\n") {
 		assert.LessOrEqual(t, len([]rune(line)), 80)
 	}
-}
-
-func TestJSON(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, report.WriteJSON(&b, example))
-	var got map[string]any
-	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
-	rows := got["tables"].([]any)[0].(map[string]any)["rows"].([]any)
-	assert.Equal(t, map[string]any{"name": "<a>", "count": 12345.0, "wait (s)": 1.5, "share": 0.25}, rows[0])
-	assert.Nil(t, rows[1].(map[string]any)["share"])
-	assert.Equal(t, "retrylab <x>", got["command"])
 }
 
 // The page has no script, and no text in a report ends an element of it.

@@ -55,7 +55,6 @@ type Ticking struct {
 	Tick time.Duration
 }
 
-// Start implements strategies.Strategy.
 func (t Ticking) Start() strategies.Sequence {
 	next := t.Strategy.Start()
 	return func() time.Duration { return next().Round(t.Tick) }

@@ -1,6 +1,4 @@
-// Package budgets makes the retry budgets of a fleet's processes: the
-// library's own, and those of other clients for comparison.
-package budgets
+package main
 
 import (
 	"context"
@@ -11,10 +9,9 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Names are the budgets that Of makes.
-const Names = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
+const budgetNames = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
 
-// Of returns the budget of each process by the name of its kind. The kinds
+// budgetsOf returns the budget of each process by the name of its kind. The kinds
 // default, strict and shared have the fields of h.
 //
 //	default    h
@@ -29,7 +26,7 @@ const Names = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
 //	           takes 1 and each success returns 0.1; retries need more than 5
 //	proxy      that of Envoy and the Gateway API, in one proxy for all
 //	           processes: retries are at most 20 % of the attempts of 10 s
-func Of(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
+func budgetsOf(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
 	own := func(strict bool) *httpretry.HostBudget {
 		return &httpretry.HostBudget{Ratio: h.Ratio, Burst: h.Burst, Window: h.Window, Strict: strict}
 	}
@@ -53,10 +50,9 @@ func Of(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
 		one := new(share)
 		return func() httpretry.Budget { return one }, nil
 	}
-	return nil, fmt.Errorf("budget %q: want one of %s", kind, Names)
+	return nil, fmt.Errorf("budget %q: want one of %s", kind, budgetNames)
 }
 
-// A quota is the retry quota of AWS SDKs.
 type quota struct {
 	retry, timeout, throttled int // what one takes after an attempt of that kind
 
@@ -74,7 +70,6 @@ func (q *quota) cost(last httpretry.AttemptResult) int {
 	return q.retry
 }
 
-// Withdraw implements httpretry.Budget.
 func (q *quota) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,10 +80,8 @@ func (q *quota) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	return true
 }
 
-// Refund implements httpretry.Budget.
 func (q *quota) Refund(last httpretry.AttemptResult) { q.put(q.cost(last)) }
 
-// Record implements httpretry.Budget.
 func (q *quota) Record(ended, charged httpretry.AttemptResult) {
 	switch {
 	case !ended.Succeeded():
@@ -105,13 +98,11 @@ func (q *quota) put(tokens int) {
 	q.taken = max(q.taken-tokens, 0)
 }
 
-// A throttle is the retry throttling of gRPC.
 type throttle struct {
 	mu    sync.Mutex
 	taken float64 // of 10
 }
 
-// Withdraw implements httpretry.Budget.
 func (t *throttle) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +112,6 @@ func (t *throttle) Withdraw(context.Context, httpretry.AttemptResult) bool {
 // Refund implements httpretry.Budget. A retry costs nothing until it fails.
 func (*throttle) Refund(httpretry.AttemptResult) {}
 
-// Record implements httpretry.Budget.
 func (t *throttle) Record(ended, _ httpretry.AttemptResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +151,6 @@ func (s *share) count(attempts, retries int) (allAttempts, allRetries int) {
 	return allAttempts, allRetries
 }
 
-// Withdraw implements httpretry.Budget.
 func (s *share) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,14 +162,12 @@ func (s *share) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	return true
 }
 
-// Refund implements httpretry.Budget.
 func (s *share) Refund(httpretry.AttemptResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count(0, -1)
 }
 
-// Record implements httpretry.Budget.
 func (s *share) Record(httpretry.AttemptResult, httpretry.AttemptResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
