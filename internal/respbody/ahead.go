@@ -133,7 +133,11 @@ func (s *eventScanner) found(b []byte) bool {
 }
 
 func mediaType(resp *http.Response) string {
-	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	values := resp.Header["Content-Type"] // without the cost of Get
+	if len(values) == 0 {
+		return ""
+	}
+	mediaType, _, _ := strings.Cut(values[0], ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
