@@ -43,9 +43,9 @@ func (s *sending) readAhead(
 	// The context ends a Read of net/http. One of a layer may block.
 	isInline := s.engine.base.isNetHTTP(req.URL) || stop == (bounded.Signal{})
 	if isInline && wait == bounded.NoLimit || bounded.InMemory(resp.Body) {
-		err = b.Fill(resp, limit)
+		err = b.Fill(limit)
 	} else {
-		usable, err = b.FillUntil(stop, wait, resp, limit)
+		usable, err = b.FillUntil(stop, wait, limit)
 	}
 	switch resp.Body = b; {
 	case !usable:

@@ -21,6 +21,7 @@ type Ahead struct {
 	pooled *room  // that has bytes, or nil
 	err    error  // that follows bytes, io.EOF included, or nil if the rest does
 	rest   io.ReadCloser
+	events eventScanner
 
 	filling <-chan struct{} // until it is closed, another goroutine has bytes and err; or nil
 	closed  atomic.Bool     // Close was called
@@ -37,6 +38,7 @@ var rooms = sync.Pool{New: func() any { return new(room) }}
 // MaxBytes at first.
 func NewAhead(resp *http.Response, limit int64) *Ahead {
 	b := &Ahead{rest: resp.Body}
+	b.events.isNeeded = mediaType(resp) == "text/event-stream"
 	// A byte more than the length, because only a Read with room shows the end.
 	if size := min(limit, resp.ContentLength+1, MaxBytes); size > int64(len(room{})) {
 		b.bytes = make([]byte, 0, size)
@@ -57,15 +59,14 @@ func (b *Ahead) release() {
 
 var errPanicked = errors.New("httpretry: reading the response's body ahead panicked")
 
-// Fill reads ahead in the body of resp, at most limit bytes. A stream of events
+// Fill reads ahead at most limit bytes. A stream of events
 // is read up to the end of its first event, so that it starts without delay. If
 // Fill returns an error, it broke the body. A Read that returns nothing ends
 // Fill, because the body may never return more.
-func (b *Ahead) Fill(resp *http.Response, limit int64) error {
+func (b *Ahead) Fill(limit int64) error {
 	b.err = errPanicked
-	events := eventScanner{isNeeded: mediaType(resp) == "text/event-stream"}
 	n, err := 1, error(nil)
-	for n > 0 && err == nil && int64(len(b.bytes)) < limit && !events.found(b.bytes) {
+	for n > 0 && err == nil && int64(len(b.bytes)) < limit && !b.events.found(b.bytes) {
 		if len(b.bytes) == cap(b.bytes) {
 			b.bytes = slices.Grow(b.bytes, 1)
 			b.release()
@@ -83,12 +84,12 @@ func (b *Ahead) Fill(resp *http.Response, limit int64) error {
 // FillUntil is Fill for a body whose Read may block. If Fill does not return
 // within wait, it goes on, and Read waits for it. If it does not return after
 // stop either, FillUntil closes the body and returns false.
-func (b *Ahead) FillUntil(stop bounded.Signal, wait time.Duration,
-	resp *http.Response, limit int64) (usable bool, err error) {
+func (b *Ahead) FillUntil(
+	stop bounded.Signal, wait time.Duration, limit int64) (usable bool, err error) {
 	filled := make(chan struct{})
 	fill := func() {
 		defer close(filled)
-		_ = b.Fill(resp, limit) // broken returns it
+		_ = b.Fill(limit) // broken returns it
 	}
 	switch {
 	case bounded.RunUntil(stop, wait, fill):
