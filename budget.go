@@ -207,7 +207,7 @@ func (b *HostBudget) Refund(last AttemptResult) {
 // except with Strict. An attempt that failed changes only its BudgetStatus.
 func (b *HostBudget) Record(ended, charged AttemptResult) {
 	if !ended.Succeeded() {
-		// Not what is not known to be the host's failure, see Outcome.
+		// If the caller has left, the host is not known to have failed.
 		if ended.Status != 0 || ended.Outcome != Final {
 			b.hosts.Get(ended.Origin, b.open).Fail()
 		}

@@ -63,7 +63,7 @@ type sending struct {
 	begun      bool           // Base has got an attempt whose end the budget does not know
 	attempt    *attempt       // the current one, nil if it sent the caller's own request
 	resp       *http.Response // of the current attempt
-	cut        *http.Response // the same, if its body broke off while it was read ahead
+	cut        *http.Response // the same, if the attempt failed because its body broke off
 	lastStatus int            // of the response that was discarded last, or 0
 }
 

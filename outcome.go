@@ -21,8 +21,7 @@ type result struct {
 	resp     *http.Response // nil if there is an error
 	err      error
 	outcome  Outcome
-	cut      *http.Response // if err broke its body off while it was read ahead
-	isOfWait bool           // the request ended while it waited, and nothing is known of its host
+	isOfWait bool // the request ended while it waited, and nothing is known of its host
 }
 
 // resultOf returns the result of the attempt in which Base returned resp and

@@ -27,14 +27,16 @@ func Peek(resp *http.Response) []byte {
 // for req. If the body breaks off, it keeps resp in s.cut, and returns the error.
 func (s *sending) readAhead(
 	req *http.Request, resp *http.Response, err error) (*http.Response, error) {
-	limit := s.aheadLimit
+	limit, wait := s.aheadLimit, bounded.NoLimit
 	if limit <= 0 || err != nil || resp == nil || !s.mayReadAhead(req, resp) {
 		return resp, err
 	}
-	// A response that has failed by its status does not wait for its body any longer
-	// than for a drain.
-	wait := bounded.NoLimit
-	if s.policy.Outcome(req, resp, nil) != Final {
+	// A response that has failed by its status may be retried at once, unless its
+	// body is asked for more. Then it is waited for no longer than a drain.
+	if p := s.policy; p.Outcome(req, resp, nil) != Final {
+		if p.Classify == nil && p.RetryAfter == nil {
+			return resp, nil
+		}
 		wait = bounded.MaxTime
 	}
 	s.resp = resp // for a panic
@@ -57,8 +59,8 @@ func (s *sending) readAhead(
 	return resp, nil
 }
 
-// mayReadAhead reports whether the body of resp may matter, and whether the caller
-// would get the same response if it were read first.
+// mayReadAhead reports whether the caller would get the same response if its body
+// were read first.
 func (s *sending) mayReadAhead(req *http.Request, resp *http.Response) bool {
 	_, writes := resp.Body.(io.Writer)
 	switch {
@@ -74,44 +76,38 @@ func (s *sending) mayReadAhead(req *http.Request, resp *http.Response) bool {
 		return false
 	}
 	// The caller may wait for the response before it sends the rest of its body.
-	if !s.body.IsRead() {
-		return false
-	}
-	// A response that has failed by its status may be retried at once, unless its
-	// body is asked for more.
-	p := s.policy
-	return p.Classify != nil || p.RetryAfter != nil || p.Outcome(req, resp, nil) == Final
+	return s.body.IsRead()
 }
 
 // resultOfCut returns the result of an attempt whose response broke off with err.
 func (c *call) resultOfCut(err error) result {
-	outcome := c.outcome(c.cut, nil)
+	cut := c.cut
+	outcome := c.outcome(cut, nil)
 	// The status shows that the attempt has failed, or the header that it must not
 	// be retried. Both tell more than the error does.
-	if !c.caller.hasEnded() && (outcome != Final || retryafter.Forbids(c.cut.Header)) {
-		c.breakOff(c.cut, err)
-		return result{resp: c.cut, outcome: outcome}
+	if !c.caller.hasEnded() && (outcome != Final || retryafter.Forbids(cut.Header)) {
+		c.cut = nil
+		breakOff(cut, err)
+		return result{resp: cut, outcome: outcome}
 	}
 	// The server has answered, so the request is not Unprocessed.
-	return result{err: err, cut: c.cut, outcome: min(c.outcome(nil, err), Transient)}
+	return result{err: err, outcome: min(c.outcome(nil, err), Transient)}
 }
 
 // breakOff makes err the error that follows the bytes that have arrived of resp.
-func (c *call) breakOff(resp *http.Response, err error) {
-	resp.Body.(*respbody.Ahead).Break(err)
-}
+func breakOff(resp *http.Response, err error) { resp.Body.(*respbody.Ahead).Break(err) }
 
-// takeCut returns the response of r, which broke off, if the caller is to get
-// that instead of the error: the bytes that have arrived, and then err. An outer
-// RetryTransport retries an error only.
-func (c *call) takeCut(r result, err error) *http.Response {
+// takeCut returns the response that broke off, if there is one and the caller is
+// to get that instead of the error: the bytes that have arrived, and then err. An
+// outer RetryTransport retries an error only.
+func (c *call) takeCut(err error) *http.Response {
 	switch {
-	case r.cut == nil:
+	case c.cut == nil:
 		return nil
 	case c.caller.left || c.caller.outer() != nil:
-		respbody.Close(r.cut)
+		respbody.Close(c.cut)
 		return nil
 	}
-	c.breakOff(r.cut, err)
-	return r.cut
+	breakOff(c.cut, err)
+	return c.cut
 }

@@ -167,7 +167,7 @@ func (c *call) finish(r result, reason Reason) (*http.Response, error) {
 		return c.partial.finish(r, reason)
 	case r.err != nil:
 		err := c.fail(r, reason)
-		if r.resp = c.takeCut(r, err); r.resp == nil {
+		if r.resp = c.takeCut(err); r.resp == nil {
 			return nil, err
 		}
 	case reason == ReasonSuccess:
@@ -232,7 +232,7 @@ func (c *call) discard(r result) (took time.Duration) {
 	if r.resp != nil {
 		c.lastStatus = r.resp.StatusCode
 	}
-	if resp := cmp.Or(r.resp, r.cut); resp != nil {
+	if resp := cmp.Or(r.resp, c.cut); resp != nil {
 		limit := bounded.MaxTime
 		if c.policy.MaxElapsed > 0 {
 			limit = min(limit, c.waits.timeLeft(&c.caller, time.Now()))

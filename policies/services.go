@@ -19,15 +19,13 @@ import (
 // readAhead is long enough for the errors that services send in a body.
 const readAhead = 4 << 10
 
-// withBody returns p changed so that classify decides about a response by the
-// bytes that were read ahead, if it returns true. It is called for the statuses
-// below 300, and for 429. If a header forbids a retry, p decides.
+// withBody returns p, which has a Classify, changed so that classify decides about
+// a response by the bytes that were read ahead, if it returns true. It is called
+// for the statuses from 200 to 299, and for 429. If a header forbids a retry, p
+// decides.
 func withBody(p httpretry.Policy, classify func(*http.Request, *http.Response,
 	[]byte) (httpretry.Outcome, bool)) httpretry.Policy {
 	other := p.Classify
-	if other == nil {
-		other = p.Outcome
-	}
 	p.ReadAhead = readAhead
 	p.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		switch status := statusOf(resp); {

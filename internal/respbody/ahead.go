@@ -59,10 +59,10 @@ func (b *Ahead) release() {
 
 var errPanicked = errors.New("httpretry: reading the response's body ahead panicked")
 
-// Fill reads ahead at most limit bytes. A stream of events
-// is read up to the end of its first event, so that it starts without delay. If
-// Fill returns an error, it broke the body. A Read that returns nothing ends
-// Fill, because the body may never return more.
+// Fill reads ahead at most limit bytes. A stream of events is read up to the end
+// of its first event, so that it starts without delay. If Fill returns an error,
+// it broke the body. A Read that returns nothing ends Fill, because the body may
+// never return more.
 func (b *Ahead) Fill(limit int64) error {
 	b.err = errPanicked
 	n, err := 1, error(nil)
