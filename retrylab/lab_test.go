@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -330,6 +331,21 @@ func warningsOf(t *testing.T, policy string) string {
 func TestCheckOfAPreset(t *testing.T) {
 	assert.NotContains(t, warningsOf(t, `{"preset": "background", "attemptTimeout": "2s"}`), "warning: ")
 	assert.Contains(t, warningsOf(t, `{"maxAttempts": -1}`), "only the budget ends a request")
+}
+
+// A deadline and a timeout limit the success of a policy, and without a budget
+// that is the success of requests that no budget refuses.
+func TestPolicyLimits(t *testing.T) {
+	for _, limit := range []string{"-deadline=10ms", "-timeout=10ms"} {
+		stdout, _, status := retrylab(t, "policy", "-budget=unlimited", "-latency=50ms", "-rate=50", limit)
+		require.Zero(t, status)
+		_, table, _ := strings.Cut(stdout, "failing  success  without budget")
+		rows := regexp.MustCompile(`(?m)^ +\d+(?:\.\d+)?% +(\S+) +(\S+) `).FindAllStringSubmatch(table, -1)
+		require.NotEmpty(t, rows, stdout)
+		for _, row := range rows {
+			assert.Equal(t, []string{"0%", "0%"}, row[1:], limit)
+		}
+	}
 }
 
 // The defaults of the flags are those of the library.
