@@ -40,6 +40,30 @@ end_step() { # [remark]
 	step=''
 }
 
+# check NAME COMMAND... is a step whose failure does not stop the next ones:
+# report tells it at the end. The command runs in a subshell.
+failed=()
+check() {
+	local status
+	step "$1"
+	# Behind || or if, the subshell would go on after an error.
+	set +e
+	(set -e; "${@:2}")
+	status=$?
+	set -e
+	[ "$status" -ne 0 ] || return 0
+	failed+=("$1")
+	end_step ' FAILED'
+}
+
+# report fails if a check has failed.
+report() {
+	end_step
+	local IFS=';'
+	[ ${#failed[@]} -eq 0 ] || fail "${failed[*]}"
+	echo "all is well"
+}
+
 # table prints the steps with their seconds.
 table() {
 	printf '\n%8s  %8s\n' seconds processors
@@ -65,7 +89,7 @@ part() {
 	end_step
 	CI_TIMES=$work/part bash "$@" || status=$?
 	cat "$work/part" >>"$times"
-	[ "$status" -eq 0 ] || fail "$1 failed"
+	[ "$status" -eq 0 ] || { echo "FAIL: $1" >&2 && return 1; }
 }
 
 # The go command does not try a download again, and a proxy can be out of reach

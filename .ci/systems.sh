@@ -3,12 +3,14 @@
 # processors by QEMU, and Windows by Wine.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+emulated() { # architecture, emulator
+	need "$2" qemu-user-static
+	CGO_ENABLED=0 GOARCH=$1 TEST_EMULATOR=$2 go test -count=1 -exec "$2" ./...
+}
 # s390x is big-endian.
 for system in arm64:aarch64 s390x:s390x; do
-	step "linux/${system%:*}, by QEMU"
 	emulator=qemu-${system#*:}-static
-	need "$emulator" qemu-user-static
-	CGO_ENABLED=0 GOARCH=${system%:*} TEST_EMULATOR=$emulator go test -count=1 -exec "$emulator" ./...
+	check "linux/${system%:*}, by QEMU" emulated "${system%:*}" "$emulator"
 done
 
 step "windows/amd64, by Wine"
@@ -63,4 +65,4 @@ if ! core ./... | tee "$work/log"; then
 	echo "once more:" $failed
 	core $failed # whole packages: one that broke off has not run all its tests
 fi
-end_step
+report
