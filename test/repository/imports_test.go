@@ -2,6 +2,7 @@ package repository
 
 import (
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -101,5 +102,38 @@ func TestRetrytestImportsNoTesting(t *testing.T) {
 	require.Contains(t, imported, module)
 	for _, unwanted := range []string{"testing", "net/http/httptest", "flag"} {
 		assert.NotContains(t, imported, unwanted)
+	}
+}
+
+// TestLicenses checks that SECURITY.md has the license of each requirement of
+// the released modules, and of no other one.
+func TestLicenses(t *testing.T) {
+	required := regexp.MustCompile(`(?m)^(?:require |\t)(\S+?)(?:/v\d+)? v`)
+	named := regexp.MustCompile("`([^`]+)`")
+	security := read(t, "../../SECURITY.md")
+	for name, folder := range map[string]string{
+		"core": ".", "otelretry": "otelretry", "redisbudget": "redisbudget", "retrylab": "retrylab",
+	} {
+		row := regexp.MustCompile(`(?m)^\| ` + name + ` \|.*:.*$`).FindString(security)
+		require.NotEmpty(t, row, name)
+		names := make(map[string]bool)
+		for _, match := range named.FindAllStringSubmatch(row, -1) {
+			names[match[1]] = false
+		}
+		for _, match := range required.FindAllStringSubmatch(read(t, "../../"+folder+"/go.mod"), -1) {
+			if match[1] == module {
+				continue
+			}
+			found := false
+			for short := range names {
+				if strings.HasSuffix(match[1], "/"+short) {
+					found, names[short] = true, true
+				}
+			}
+			assert.True(t, found, "SECURITY.md does not have %s of %s", match[1], name)
+		}
+		for short, found := range names {
+			assert.True(t, found, "SECURITY.md: %s does not require %s", name, short)
+		}
 	}
 }
