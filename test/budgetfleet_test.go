@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/errno"
 )
 
 // The tests in this file simulate clients of one host in virtual time. The
@@ -214,8 +214,8 @@ func TestFleetRandomFailures(t *testing.T) {
 // requests that begin meanwhile fail.
 func TestFleetSurvivesARestart(t *testing.T) {
 	const from = 40 * time.Second
-	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errno.ConnRefused}
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: errno.ConnReset}
 	for _, c := range []struct {
 		length time.Duration
 		most   int
