@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed421102f4/httpretry/integration/internal/growth"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
@@ -39,19 +40,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "exchange: want a positive -for, at least 1 of -clients, and no arguments")
 		os.Exit(2)
 	}
-	s := &soak{duration: *duration, clients: *clients, seed: *seed, only: *only}
+	s := &exchanges{duration: *duration, clients: *clients, seed: *seed, only: *only}
 	if err := s.run(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "FAIL:", err)
 		os.Exit(1)
 	}
 }
 
-// growthFrom is the shortest duration after which growth is judged. The pools
-// and tables of shorter runs still fill.
-const growthFrom = 30 * time.Second
-
-// soak is a run of the program.
-type soak struct {
+// exchanges is a run of the program.
+type exchanges struct {
 	duration time.Duration
 	clients  int
 	seed     uint64
@@ -65,24 +62,25 @@ type soak struct {
 }
 
 // run returns all that is wrong.
-func (s *soak) run(w io.Writer) error {
+func (s *exchanges) run(w io.Writer) error {
 	fmt.Fprintf(w, "%d clients for %v, seed %d\n", s.clients, s.duration, s.seed)
 	warm := &host{}
 	faults.Refused(warm) // the runtime's own descriptors are there from now on
 	warm.close()
 	s.counts = map[string]int{}
-	before := held()
-	samples, err := s.observe(w)
+	before := growth.Held()
+	resources, err := s.observe(w)
 	if err != nil {
 		return err
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.counts)) {
 		fmt.Fprintf(w, "%8d × %s\n", s.counts[what], what)
 	}
-	if s.duration >= growthFrom {
-		for _, v := range judge(samples) {
+	if s.duration >= growth.From {
+		for _, series := range resources.All() {
+			v := series.Judge()
 			fmt.Fprintln(w, v)
-			if !v.flat() {
+			if !v.Flat() {
 				s.problems = append(s.problems, errors.New(v.String()))
 			}
 		}
@@ -92,36 +90,34 @@ func (s *soak) run(w io.Writer) error {
 			s.problems = append(s.problems, fmt.Errorf("the situation did not occur: %s", outcome))
 		}
 	}
-	return errors.Join(append(s.problems, before.awaitNone(w))...)
+	return errors.Join(append(s.problems, before.AwaitNone(w))...)
 }
 
-// observe sends exchanges, and returns the samples that it takes meanwhile.
-func (s *soak) observe(w io.Writer) (samples []sample, err error) {
+// observe sends exchanges, and returns what this process holds meanwhile.
+func (s *exchanges) observe(w io.Writer) (resources *growth.Resources, err error) {
 	over := make(chan struct{})
 	var wg sync.WaitGroup
 	for range s.clients {
 		wg.Go(func() { s.send(over) })
 	}
 	start := time.Now()
-	for range samplesPerRun {
-		time.Sleep(s.duration / samplesPerRun)
-		now, problem := takeSample()
-		if err = problem; err != nil {
+	resources = growth.NewResources()
+	for range growth.SamplesPerRun {
+		time.Sleep(s.duration / growth.SamplesPerRun)
+		if err = resources.Sample(); err != nil {
 			break
 		}
-		samples = append(samples, now)
-		if s.duration >= growthFrom {
-			fmt.Fprintf(w, "%6.0f s: %9d requests, %4.0f goroutines, heap %6.0f KiB, RSS %6.0f KiB\n",
-				time.Since(start).Seconds(), s.next.Load(), now.goroutines, now.heap/1024, now.rss/1024)
+		if s.duration >= growth.From {
+			fmt.Fprintf(w, "%6.0f s: %9d requests, %v\n", time.Since(start).Seconds(), s.next.Load(), resources.All())
 		}
 	}
 	close(over)
 	wg.Wait()
-	return samples, err
+	return resources, err
 }
 
 // send is a client. It sends exchanges until the run is over.
-func (s *soak) send(over <-chan struct{}) {
+func (s *exchanges) send(over <-chan struct{}) {
 	c := newClient()
 	defer c.close()
 	for {
