@@ -357,7 +357,7 @@ func TestOneOrSeveral(t *testing.T) {
 // policies as retrylab check prints them.
 func TestFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport, path := new(httpretry.RetryTransport), filepath.Join(t.TempDir(), "<p>.json")
+		transport, path := new(httpretry.RetryTransport), filepath.Join(t.TempDir(), "&lt;p.json")
 		r := &policyfile.Reloader{Path: path, Transport: transport, Report: func(error) {}}
 		h, err := retrydebug.New(retrydebug.Config{
 			Transports: map[string]*httpretry.RetryTransport{
