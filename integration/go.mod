@@ -7,12 +7,15 @@ require (
 	github.com/chromedp/chromedp v0.23.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/quic-go/quic-go v0.65.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/seed421102f4/httpretry v0.0.0
+	github.com/seed421102f4/httpretry/redisbudget v0.0.0
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
 	github.com/quic-go/qpack v0.6.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/net v0.56.0 // indirect
 	golang.org/x/text v0.40.0 // indirect
@@ -49,3 +52,5 @@ require (
 replace github.com/seed421102f4/httpretry => ../
 
 replace github.com/seed421102f4/httpretry/otelretry => ../otelretry
+
+replace github.com/seed421102f4/httpretry/redisbudget => ../redisbudget
