@@ -32,6 +32,7 @@ export GOPRIVATE=$path GOWORK=off GOFLAGS=-modcacherw GOMODCACHE=$work/cache GOB
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.$work/clone/.insteadOf" GIT_CONFIG_VALUE_0="https://$path"
 
 step "rehearsal: the modules' files"
+repository=$PWD
 mkdir "$work/user"
 cd "$work/user"
 go mod init example.com/user
@@ -110,7 +111,7 @@ retry go install "$path/retrylab@$version"
 go run "$path/retrylab@$version" plot | head -3
 
 step "rehearsal: programs of both versions"
-cd "$OLDPWD"
+cd "$repository"
 bash redisbudget/install.sh
 mkdir "$work/old" "$work/new" "$work/core"
 cp .ci/rehearsal/fleet.go "$work/old"
