@@ -44,16 +44,39 @@ end_step() { # [remark]
 # report tells it at the end. The command runs in a subshell.
 failed=()
 check() {
-	local status
 	step "$1"
 	# Behind || or if, the subshell would go on after an error.
 	set +e
 	(set -e; "${@:2}")
-	status=$?
+	checked $?
+}
+
+# checked STATUS ends a check.
+checked() {
 	set -e
-	[ "$status" -ne 0 ] || return 0
-	failed+=("$1")
+	[ "$1" -ne 0 ] || return 0
+	failed+=("$step")
 	end_step ' FAILED'
+}
+
+# beside NAME COMMAND... begins a check that runs beside others, because it
+# leaves a processor idle. await ends all of them, and prints their output.
+others=()
+beside() {
+	(set -e; "${@:2}") >"$work/beside.${#others[@]}" 2>&1 &
+	others+=("$! $1")
+}
+
+await() {
+	local i status
+	for i in "${!others[@]}"; do
+		step "${others[i]#* }"
+		status=0
+		wait "${others[i]%% *}" || status=$?
+		cat "$work/beside.$i"
+		checked $status
+	done
+	others=()
 }
 
 # report fails if a check has failed.

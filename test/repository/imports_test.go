@@ -120,7 +120,8 @@ func TestLicenses(t *testing.T) {
 		for _, match := range named.FindAllStringSubmatch(row, -1) {
 			names[match[1]] = false
 		}
-		for _, match := range required.FindAllStringSubmatch(read(t, "../../"+folder+"/go.mod"), -1) {
+		file := read(t, "../../"+folder+"/go.mod")
+		for _, match := range required.FindAllStringSubmatch(file, -1) {
 			if match[1] == module {
 				continue
 			}
