@@ -10,7 +10,8 @@ import (
 )
 
 // call is one request on its way through RoundTrip. It lives on RoundTrip's
-// stack, or as a copy in a resumingBody. Nothing else may keep a pointer to it.
+// stack, from the first retry on as a copy (endOrKeep), or as one in a
+// resumingBody. Nothing else may keep a pointer to it.
 // Only the goroutine of RoundTrip uses it. Only the goroutine in Read uses the
 // copy, except that Close may settle it (see resumingBody.unsettled).
 //

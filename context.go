@@ -93,8 +93,14 @@ func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
 	if v.changes == nil {
 		return p
 	}
+	return p.changedBy(v.changes)
+}
+
+// changedBy returns p as the functions change it. It needs a large stack, which
+// policyFor spares other requests.
+func (p *resolvedPolicy) changedBy(changes []func(Policy) Policy) *resolvedPolicy {
 	changed, problems := p.given, []error(nil)
-	for _, f := range v.changes {
+	for _, f := range changes {
 		var err error
 		changed, err = changed.change(f)
 		problems = append(problems, fielderr.At("Policy", err))

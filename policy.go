@@ -155,6 +155,11 @@ type resolvedPolicy struct {
 	plainAllowed bool // the result of Policy.allowsPlain
 }
 
+// Outcome is that of the Policy, without a copy, which would need a large stack.
+func (p *resolvedPolicy) Outcome(req *http.Request, resp *http.Response, err error) Outcome {
+	return classify(req, resp, err, p.IdempotencyHeader)
+}
+
 // checkedWithDefaults is withDefaults for the policy of a context, which New has
 // not checked.
 func (p Policy) checkedWithDefaults() *resolvedPolicy {
