@@ -11,7 +11,7 @@ need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64-win32
 emulated() { # architecture, emulator
 	CGO_ENABLED=0 GOARCH=$1 TEST_EMULATOR=$2 go test -count=1 -exec "$2" ./...
 }
-# They use one processor each. s390x is big-endian.
+# Each waits for one slow package, with a processor idle. s390x is big-endian.
 for system in arm64:aarch64 s390x:s390x; do
 	beside "linux/${system%:*}, by QEMU" emulated "${system%:*}" "qemu-${system#*:}-static"
 done
