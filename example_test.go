@@ -770,34 +770,21 @@ func ExamplePolicy_resume() {
 	// attempts: 2
 }
 
-// README.md shows how this job gets its policy. An Example would wait in real
-// time.
-func TestBackgroundJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const url = "https://api.example.com/"
-		begin := time.Now()
-		outage := retrytest.Func(func(*http.Request) (*http.Response, error) {
-			w := httptest.NewRecorder()
-			if time.Since(begin) < 10*time.Minute {
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
-			return w.Result(), nil
-		})
-		base := retrytest.Base(t, retrytest.Always(outage))
-		transport, err := httpretry.New(httpretry.Config{Base: base})
-		require.NoError(t, err)
-		client := &http.Client{Transport: transport}
-
-		policy := policies.Background(time.Hour)
-		policy.AttemptTimeout = time.Minute // for a server that does not answer
-		ctx := httpretry.WithPolicy(context.Background(), policy)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		require.NoError(t, err)
-		resp, err := client.Do(req)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		assert.Equal(t, http.StatusOK, resp.StatusCode)
-	})
+// README.md shows the client of a job.
+func Example_job() {
+	srv := unreliable(0)
+	defer srv.Close()
+	policy := policies.Background(time.Hour)
+	policy.AttemptTimeout = time.Minute // for a server that does not answer
+	transport, err := httpretry.New(httpretry.Config{Policy: policy})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+	show(client.Get(srv.URL))
+	// Output:
+	// 200 GET after  retries
 }
 
 // docs/recipes.md shows this test of code that uses a RetryTransport.
