@@ -85,6 +85,7 @@ func Refused() Step {
 
 // Hang returns a Step that never answers. It returns the cause of the request's
 // context when that is done, such as after [httpretry.Policy.AttemptTimeout].
+// Without such an end, testing/synctest reports a deadlock.
 func Hang() Step { return Step{hangs: true} }
 
 // Func returns a Step that calls f. f gets a copy of the request, with a body
