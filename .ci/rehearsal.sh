@@ -146,7 +146,10 @@ trap 'status=$?; kill "$redis"; finish "$status"' EXIT
 for _ in $(seq 100); do [ -S redis.sock ] || sleep 0.1; done
 [ -S redis.sock ] || fail "no Redis: $(cat redis.log)"
 cat >policies.json <<'JSON'
-{"default": {"preset": "fleet", "maxAttempts": 2, "backoff": "Constant Wait=1ms", "rehearsed": true}}
+{
+  "default": {"preset": "fleet", "maxAttempts": 2, "backoff": "Constant Wait=1ms", "rehearsed": true},
+  "policies": {"localhost": {"budget": {}}}
+}
 JSON
 ! STRICT=1 bin/old redis.sock policies.json 2>strict || fail "the new field is not unknown to $last"
 grep -q 'default.rehearsed: unknown field' strict || fail "$last refuses the file for another reason: $(cat strict)"

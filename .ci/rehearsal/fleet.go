@@ -54,7 +54,7 @@ func serve(client *redis.Client, file string) {
 	reader := sdkmetric.NewManualReader()
 	cfg := otelretry.Config{
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
-		Name:          "fleet", Hosts: []string{"127.0.0.1"},
+		Name:          "fleet", Hosts: []string{"127.0.0.1", "localhost"},
 	}
 	decided := must(otelretry.ObserveBudget(cfg))
 	budget := must(redisbudget.New(redisbudget.Config{
@@ -151,6 +151,12 @@ func rollOut(client *redis.Client, before, next string) {
 	}))
 	refuses := httptest.NewServer(nil)
 	refuses.Close()
+	asks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3000")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	// The policy of localhost has a HostBudget, whose balance is a metric.
+	local := strings.Replace(failsOnce.URL, "127.0.0.1", "localhost", 1)
 
 	var fleet []*process
 	for _, name := range []string{before, next, before, next} {
@@ -173,6 +179,8 @@ func rollOut(client *redis.Client, before, next string) {
 		}
 	}
 	send(failsOnce.URL, "200 2 success")
+	send(local, "200 2 success")
+	send(asks.URL, "503 1 retry_after_too_long")
 	send(refuses.URL, "error")
 	for range 5 {
 		send(down.URL, "")
@@ -195,9 +203,9 @@ func rollOut(client *redis.Client, before, next string) {
 		}
 		metrics[strings.Fields(line)[1]] = true
 	}
-	// Resumes and cool-downs have none here.
-	if len(metrics) < 8 {
-		log.Fatalf("FAIL: want eight metrics: %v", metrics)
+	// Resumes have none here.
+	if len(metrics) < 10 {
+		log.Fatalf("FAIL: want ten metrics: %v", metrics)
 	}
 	fmt.Printf("%d processes, %d attempts, %d metrics with %d attributes\n",
 		len(fleet), load.Load(), len(metrics), len(fleet[0].metrics))
