@@ -29,7 +29,7 @@ type OriginStatus struct {
 	LastFailure   string
 	LastFailureAt time.Time
 
-	FailedWithoutRetry int // requests whose only attempt failed, but for ReasonCanceled
+	FailedWithoutRetry int // requests whose only attempt failed, except for ReasonCanceled
 
 	// Budgets has the Budget of the host's policy, and then those of keys with a
 	// method or a path that remember the origin (see [Balancer]).
