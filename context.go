@@ -150,7 +150,7 @@ type Result struct {
 // ResultOf returns the Result of the request that ended with resp, or zero for
 // nil. A response of another transport, or one whose Request was replaced,
 // counts as one attempt with ReasonSuccess, or from 400 on ReasonPermanent.
-// With [Policy.Resume], Attempts grows while the body is read.
+// With [Policy.Resume], the Result may change while the body is read.
 func ResultOf(resp *http.Response) Result {
 	if resp == nil {
 		return Result{} // a caller may ask before it looks at the error
