@@ -126,9 +126,9 @@ func (Unlimited) Record(ended, charged AttemptResult) {}
 // a full Burst, so code that can choose the hosts of requests gets Burst
 // retries for each new one.
 type HostBudget struct {
-	Ratio  float64       // cost of failed retries per success, 0.000001 to 1000000; 0 means 0.2
-	Burst  int           // cost beyond Ratio, at most 1000000; 0 means 5; negative means none
-	Window time.Duration // for which both count, a millisecond to 365 days; 0 means 30s
+	Ratio  float64       // cost of failed retries per success, 0.000001 to 1000000. 0 means 0.2.
+	Burst  int           // cost beyond Ratio, at most 1000000. 0 means 5; negative means none
+	Window time.Duration // for which both count, a millisecond to 365 days. 0 means 30 seconds.
 	Strict bool          // charge for retries that succeed, too
 
 	hosts hosttable.Table[window.Window]
