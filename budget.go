@@ -117,10 +117,10 @@ func (Unlimited) Record(ended, charged AttemptResult) {}
 //
 // A success is a request whose response is not a transient failure. A retry
 // that succeeds cancels its own cost, and 1 of that of others. Both sides count
-// for a Window of the host's time, which stops when a retry is asked for and
-// goes on at the next success. So by default, a process sends a host that is
-// down what it usually sends in 6 s, or in 3 s if attempts time out, and five
-// requests more, however long the host is down. See docs/choosing.md.
+// for a Window of the host's time, which stops when a retry with a cost is
+// asked for and goes on at the next success. So however long a host is down, by
+// default a process sends it what it usually sends in 6 s, and five requests
+// more, or half of that if attempts time out. See docs/choosing.md.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
 // a full Burst, so code that can choose the hosts of requests gets Burst

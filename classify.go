@@ -53,12 +53,12 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 // Transient responses are 408, 429, and 5xx except 501, 505, 506, 507, 508, 510
 // and 511; 413 with a Retry-After (RFC 9110 section 15.5.14); and 409 if req
 // has an idempotency key, because another attempt with that key may be in
-// progress. 425 is Unprocessed unless req has Early-Data: 1. 421 is
-// Unprocessed, and retried once, if a retry cannot get the same connection,
-// because the response over HTTP/1 closes it. Other responses are Final, and so
-// is any with Idempotent-Replayed: true, which is stored. The header
-// X-Should-Retry or Stripe-Should-Retry makes any response Final if it is
-// "false", and a Final 4xx or 5xx Transient if it is "true".
+// progress. 425 is Unprocessed unless req has Early-Data: 1. 421 over HTTP/1 is
+// Unprocessed, and retried once, if it closes its connection, so that a retry
+// gets another one. Other responses are Final, and so is any with
+// Idempotent-Replayed: true, which is stored. The header X-Should-Retry or
+// Stripe-Should-Retry makes any response Final if it is "false", and a Final
+// 4xx or 5xx that is not stored Transient if it is "true".
 //
 // An error that has an Outcome() Outcome method, or wraps one that has, such as
 // that of [WithOutcome], determines its own Outcome. Errors that occur before
@@ -268,9 +268,9 @@ func statedOutcome(err error) (outcome Outcome, ok bool) {
 // WithOutcome returns an error that wraps err and has its text. Classify
 // returns outcome for it, whatever err is. It is for layers in Base: a circuit
 // breaker or a rate limiter that has not sent a request, or a check of bodies.
-// An outcome above Unprocessed means Final. An error that joins or wraps the
-// result with others is as careful as the most careful one, so call WithOutcome
-// last. For a nil err, it returns nil.
+// An outcome above Unprocessed means Final. If an error joins the result with
+// others, the most careful Outcome of them counts, so call WithOutcome last.
+// For a nil err, it returns nil.
 func WithOutcome(err error, outcome Outcome) error {
 	if err == nil {
 		return nil

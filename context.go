@@ -69,8 +69,8 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // returns. f gets the policy that they would follow without it. A later
 // [WithPolicy] replaces f. In the argument of f, MaxAttempts, MaxRetryAfter and
 // ReplayBuffer have their defaults, and the largest number for no limit, so
-// p.MaxAttempts++ is one attempt more. If f lowers one of them to 0, or one of
-// the first two below, the request fails. See docs/recipes.md.
+// p.MaxAttempts++ is one attempt more. f must not lower any of them to 0, nor
+// MaxAttempts or MaxRetryAfter below. See docs/recipes.md.
 //
 // f is called once for each request, before it is sent. It must be safe for
 // concurrent use. If its result is not valid, the request fails as with
@@ -112,9 +112,9 @@ func (p *resolvedPolicy) changedBy(changes []func(Policy) Policy) *resolvedPolic
 }
 
 // WithoutRetries returns a context whose requests have one attempt. Otherwise
-// they follow the policy for their host. A request whose connection ends before
-// the server has begun it is still sent again. net/http may resend one that is
-// safe to send twice, over each idle connection that ends unanswered.
+// they follow their policy. A request whose connection ends before the server
+// has begun it is still sent again. net/http may resend one that is safe to
+// send twice, once for each idle connection that ends unanswered.
 func WithoutRetries(ctx context.Context) context.Context {
 	v := copyFromContext(ctx)
 	v.withoutRetries = true
@@ -122,18 +122,17 @@ func WithoutRetries(ctx context.Context) context.Context {
 }
 
 // WithIdempotent returns a context whose requests are considered idempotent,
-// such as a POST that only searches. That includes others that Base sends in
-// the context, such as for a token. Use [Policy.Idempotent] to decide by
-// request.
+// such as a POST that only searches. They include those that Base sends in it,
+// such as for a token. Use [Policy.Idempotent] to decide by request.
 func WithIdempotent(ctx context.Context) context.Context {
 	v := copyFromContext(ctx)
 	v.idempotent = true
 	return v.withContext(ctx)
 }
 
-// Attempt returns the number, from 1, of the attempt that ctx belongs to, as do
-// the contexts of the request that Base sends and of a response's Request. For
-// any other context, it returns 1.
+// Attempt returns the number, from 1, of the attempt that ctx belongs to: the
+// context of the request that Base sends, or of a response's Request. For any
+// other context, it returns 1.
 func Attempt(ctx context.Context) int {
 	if v := fromContext(ctx); v.hasAttempt() {
 		return v.attempt.number
@@ -151,7 +150,7 @@ type Result struct {
 // ResultOf returns the Result of the request that ended with resp, or zero for
 // nil. A response of another transport, or one whose Request was replaced,
 // counts as one attempt with ReasonSuccess, or from 400 on ReasonPermanent.
-// With [Policy.Resume], Attempts grows while the body is read.
+// With [Policy.Resume], the Result may change while the body is read.
 func ResultOf(resp *http.Response) Result {
 	if resp == nil {
 		return Result{} // a caller may ask before it looks at the error

@@ -14,25 +14,25 @@ import (
 
 // Cooldown determines what the first attempt of a request does while its host
 // is cooling down. Retries always wait. If that would take longer than
-// Policy.MaxRetryAfter or the deadline allows, the request ends.
+// Policy.MaxRetryAfter, MaxElapsed or the deadline allows, the request ends.
 //
 // A host cools down if it answers 429 (Too Many Requests) or 503 (Service
 // Unavailable) and asks for a wait (see [RetryAfter]). A 403 counts, too, if
 // Policy.Classify does not return Final for it. The cool-down lasts as long as
-// the server asks, at most one hour. It ends early if an attempt that was sent
-// after it began gets a response below 400 whose Outcome is Final. It applies to
-// all requests of a RetryTransport to the same [Origin], or to those with the
-// same [Policy.CooldownKey], whatever their policies. The 1024 latest cool-downs
-// are kept. See docs/choosing.md.
+// the server asks, at most one hour. It ends early if an attempt that began
+// after the last such answer gets a Final response below 400. It applies to all
+// requests of a RetryTransport to the same [Origin], or to those with the same
+// [Policy.CooldownKey], whatever their policies. The 1024 latest cool-downs are
+// kept. See docs/choosing.md.
 type Cooldown uint8
 
 const (
 	// CooldownSend sends the first attempt.
 	CooldownSend Cooldown = iota
 	// CooldownWait makes the first attempt wait. After the cool-down, it waits
-	// again, at random from half of the time that it has waited to all of it,
-	// within Policy.MaxRetryAfter in total, the deadline and Policy.MaxElapsed. If
-	// the cool-down itself would last longer, the request fails as with
+	// again, for a random time from half of the first wait to all of it.
+	// Policy.MaxRetryAfter, Policy.MaxElapsed and the deadline limit the sum. If
+	// the cool-down alone would last longer, the request fails as with
 	// CooldownFail. It is for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.
 	CooldownWait
@@ -65,8 +65,8 @@ func (c Cooldown) problem() error {
 	return nil
 }
 
-// CooldownError is the error of a request or a retry that was not sent because
-// its host is cooling down. It is wrapped in an [*Error].
+// CooldownError is the error of a request that a cool-down of its host ended
+// before its first attempt or in a wait. It is wrapped in an [*Error].
 type CooldownError struct {
 	_ [0]func() // no unkeyed literals, no comparison
 

@@ -12,8 +12,9 @@ import (
 
 // Error is the error of a request that took more than one attempt, or that the
 // transport, its budget or its body ended, or whose response's body broke off
-// (see [Policy.Resume]). Any other error is Base's own, or has the same text
-// and is wrapped for [IsUnprocessed]. An [Event] has the Reason of it, too.
+// (see [Policy.Resume]). Other errors are Base's own, perhaps wrapped with the
+// same text for [IsUnprocessed], or that of a context that was done before the
+// first attempt. For Base's own, an [Event] has the Reason.
 type Error struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -23,8 +24,8 @@ type Error struct {
 
 	// Unprocessed means that no server has processed the request: no attempt was
 	// made, or each was Unprocessed or sent nothing. Otherwise, the request may
-	// have been processed. It is false for a request that is safe to send twice
-	// and was sent, because net/http may have sent it more often than is known.
+	// have been processed. After an attempt, it is false for any request that is
+	// safe to send twice, because net/http may have sent it more often.
 	Unprocessed bool
 }
 
@@ -53,9 +54,8 @@ func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 // IsUnprocessed reports whether err, of a RetryTransport or an [http.Client]
 // with one, shows that no server has processed the request (see
 // Error.Unprocessed), so that a queue may put a POST back. For a response, see
-// [Result]. For any other error, it returns false, also after an
-// http.Client.Timeout, whose error does not wrap that of the transport. Set a
-// deadline in the context instead.
+// [Result]. After an http.Client.Timeout, it returns false, because that error
+// does not wrap the transport's. Set a deadline in the context instead.
 func IsUnprocessed(err error) bool {
 	// It does not look into joined errors, because one of them is not about all.
 	for ; err != nil; err = errors.Unwrap(err) {

@@ -36,7 +36,7 @@ type Event struct {
 	Elapsed time.Duration // since the start of the request
 	Waited  time.Duration // since the last Event, in waits, cool-downs and drains of responses
 	Wait    time.Duration // the wait that begins now, which a cool-down may extend
-	Asked   time.Duration // by Response, even if too long; or the rest of the cool-down
+	Asked   time.Duration // by Response, even if too long; ReasonCooldown: the rest of the cool-down
 	Reason  Reason        // why no attempt follows, or ReasonNone if one does
 
 	// Resuming reports whether the response's body broke off, after Offset bytes,
@@ -130,8 +130,8 @@ const (
 	// ReasonCooldown is "host_cooling_down". The host cools down for longer than
 	// the request may wait, or it is a first attempt with CooldownFail.
 	ReasonCooldown
-	// ReasonDeadline is "deadline_exceeded". That of http.Client.Timeout or of the
-	// context has passed, or would pass in the next wait.
+	// ReasonDeadline is "deadline_exceeded". The deadline of the context or of
+	// http.Client.Timeout has passed, or would pass in the next wait.
 	ReasonDeadline
 	// ReasonMaxElapsed is "max_elapsed". The wait would end after MaxElapsed.
 	ReasonMaxElapsed
@@ -204,7 +204,7 @@ func (r Reason) Hint() string {
 }
 
 // Observers returns a function for [Config.Observe] that calls each of fs, in
-// order, except nil ones. If there are no others, it returns nil.
+// order, except nil ones. If all are nil, it returns nil.
 func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) {
 	fs = slices.DeleteFunc(slices.Clone(fs), func(f func(context.Context, Event)) bool {
 		return f == nil

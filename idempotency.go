@@ -41,9 +41,8 @@ func hasStandardKey(h http.Header) bool {
 }
 
 // RandomKey returns a new idempotency key with 130 random bits, for
-// [Policy.NewIdempotencyKey]. It ignores its argument. The key has no quotes,
-// which the draft of the IETF wants and most services do not: see
-// docs/recipes.md.
+// [Policy.NewIdempotencyKey]. The key has no quotes. The draft of the IETF
+// wants them, but most services do not: see docs/recipes.md.
 func RandomKey(*http.Request) string {
 	return rand.Text()
 }

@@ -14,9 +14,9 @@ const defaultAttemptHeader = "Retry-Attempt"
 
 // Middleware returns a handler that keeps the retries of services that call one
 // another from multiplying. It fits the Use method of many routers. If an
-// inbound request is itself a retry, its client retries. So requests that next
-// sends in its context are not retried ([ReasonCallerRetries]), unless they
-// were [Unprocessed]. After next has returned, requests are retried as usual.
+// inbound request is itself a retry, its client retries. So requests in its
+// context are not retried ([ReasonCallerRetries]), unless they were
+// [Unprocessed]. After next has returned, requests are retried as usual.
 //
 // An inbound request is a retry if its X-Envoy-Attempt-Count is at least 2, or
 // its Retry-Attempt or its Grpc-Previous-Rpc-Attempts is at least 1. Clients
@@ -24,7 +24,7 @@ const defaultAttemptHeader = "Retry-Attempt"
 // headers.
 func Middleware(next http.Handler) http.Handler { return MiddlewareConfig{}.Wrap(next) }
 
-// MiddlewareConfig configures a [Middleware], the Wrap of its zero value.
+// MiddlewareConfig configures a [Middleware]. Its zero value is the default.
 type MiddlewareConfig struct {
 	_ [0]func() // no unkeyed literals, no comparison
 

@@ -24,12 +24,13 @@ type OriginStatus struct {
 
 	// LastFailure is the Status (see Event) of the last attempt that failed, such
 	// as "timeout". An attempt fails if it has no response, or a transient
-	// failure, or with Policy.Resume if its body breaks off. It does not count if
-	// its caller canceled it, or if the request's own body failed.
+	// failure, or with Policy.Resume if its body breaks off. Failures of the
+	// request's own body, and attempts that the caller canceled or MaxAttempts
+	// does not count, are ignored.
 	LastFailure   string
 	LastFailureAt time.Time
 
-	FailedWithoutRetry int // requests whose only attempt failed, but for ReasonCanceled
+	FailedWithoutRetry int // requests whose only attempt failed, except for ReasonCanceled
 
 	// Budgets has the Budget of the host's policy, and then those of keys with a
 	// method or a path that remember the origin (see [Balancer]).
@@ -52,8 +53,8 @@ type BudgetStatus struct {
 	Successes, FailedRetries int
 
 	// RecentSuccesses and RecentFailures are the attempts of the last minute, to
-	// within 5 seconds, that a HostBudget for the origin has recorded. An attempt
-	// fails as for LastFailure. For another Budget, both are 0.
+	// within 5 seconds, that a HostBudget for the origin has recorded. A failure
+	// is one whose Outcome is not Final. For another Budget, both are 0.
 	RecentSuccesses, RecentFailures int
 }
 

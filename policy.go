@@ -39,9 +39,8 @@ type Policy struct {
 
 	// RetryAfter returns the wait that a response asks for, if any. It is called
 	// for each response that is not a success: from 400 on, or if Classify does
-	// not return Final. A wait of 0 or less asks for none, and one of more than
-	// 100 years for those. Nil means the headers that the function [RetryAfter]
-	// reads.
+	// not return Final. A wait of 0 or less means none, and one of more than 100
+	// years means 100 years. Nil means that of the function [RetryAfter].
 	RetryAfter func(*http.Response) (wait time.Duration, ok bool)
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
@@ -66,13 +65,12 @@ type Policy struct {
 	// with these bytes, and the rest is read as without ReadAhead. [Peek] shows
 	// the bytes to Classify.
 	//
-	// A text/event-stream is only read up to the end of its first event. Other
-	// streams that their Content-Type shows are not read ahead, nor are HEAD,
-	// CONNECT, 101, 204, 304, 411, responses that come while a streamed body is
-	// still being sent, and, without a Classify or RetryAfter, those that are
-	// retried for their status. A body of such a status is not waited for longer
-	// than 50 ms. Any other stream is delayed, so give its path a policy without
-	// ReadAhead. 0 means none.
+	// A text/event-stream is only read up to the end of its first event. ReadAhead
+	// ignores some other types of streams, such as gRPC, as well as HEAD, CONNECT,
+	// 101, 204, 304, 411, and responses that come while a streamed body is still
+	// being sent. If a status is retried, it waits for the body for at most 50 ms,
+	// or ignores it if there is no Classify or RetryAfter. Any other stream is
+	// delayed, so give its path a policy without ReadAhead. 0 means none.
 	ReadAhead int64
 
 	// MaxElapsed limits the time from the start of a request to the start of
@@ -87,9 +85,9 @@ type Policy struct {
 	CooldownKey func(*http.Request) string
 
 	// Classify returns the Outcome of an attempt that got a response, whose body
-	// it must not read (see [Peek]), or an error. If a response forbids a retry,
-	// it may be called again with a copy that does not, and with the error if its
-	// body broke off (see ReadAhead). Nil means [Policy.Outcome].
+	// it must not read (see [Peek]), or an error. If a header forbids a retry, it
+	// may be called again with a copy without that header, and if the body broke
+	// off (see ReadAhead), with the error. Nil means [Policy.Outcome].
 	Classify func(*http.Request, *http.Response, error) Outcome
 
 	// Idempotent reports whether a request is safe to send twice. A request
@@ -102,16 +100,16 @@ type Policy struct {
 	IdempotencyHeader string // of the key; "" means "Idempotency-Key"
 
 	// ReplayBuffer is how many bytes are kept of a body without GetBody while it
-	// is sent. If more was read of a body, its request is not retried. An *os.File
-	// is read again instead. 0 means 64 KiB; negative means no buffer.
+	// is sent. If more of it was read, the request is not retried. An *os.File is
+	// read again instead. 0 means 64 KiB; negative means no buffer.
 	ReplayBuffer int64
 
 	// Resume requests the rest of a response's body if a Read of it fails and
 	// Classify does not return Final for the error. The response must be:
 	//
 	//   - the 200 of a GET without a body, or the 206 of one for a single range,
-	//   - with a Content-Length, and with a body that net/http did not unpack,
-	//     which "Accept-Encoding: identity" prevents,
+	//   - with a Content-Length, and with a body that net/http did not unpack
+	//     (set "Accept-Encoding: identity" if it would),
 	//   - with a strong ETag or, without any ETag, a Last-Modified at least 60 s
 	//     before its Date.
 	//
@@ -120,8 +118,8 @@ type Policy struct {
 	// ReasonNotResumable.
 	//
 	// The policy limits resumes as it limits retries. An attempt that delivers 64
-	// KiB or the rest starts MaxAttempts and Backoff over, so set MaxElapsed or a
-	// deadline, too. See docs/recipes.md.
+	// KiB starts MaxAttempts and Backoff over, so set MaxElapsed or a deadline,
+	// too. See docs/recipes.md.
 	Resume bool
 
 	// ResumeSame reports whether next is of the same version as first if no

@@ -11,9 +11,9 @@ import (
 
 // Peek returns a copy of the first bytes of the body of resp, as far as
 // [Policy.ReadAhead] has read them, for a [Policy.Classify], a Policy.RetryAfter
-// or a Config.Observe. They may end in the middle of a value, and are packed if
-// the caller has set Accept-Encoding. It returns nil if none were read, and
-// may do so once RoundTrip has returned.
+// or a Config.Observe. They may end in the middle of a value, and are
+// compressed if the caller has set Accept-Encoding. It returns nil if none were
+// read, and may do so once RoundTrip has returned.
 func Peek(resp *http.Response) []byte {
 	if resp != nil {
 		if b, ok := resp.Body.(*respbody.Ahead); ok {

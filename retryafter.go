@@ -16,13 +16,13 @@ import (
 //   - Retry-After-Ms, X-Ms-Retry-After-Ms: milliseconds.
 //   - Retry-After: seconds, a date (RFC 9110 section 10.2.3) or a Unix time.
 //   - RateLimit: the seconds t of a policy with r=0, such as "default";r=0;t=30
-//     (draft-ietf-httpapi-ratelimit-headers), if all of the field is valid in
+//     (draft-ietf-httpapi-ratelimit-headers), if the whole field is valid by
 //     RFC 9651 and the response has no Age.
 //   - RateLimit-Reset if RateLimit-Remaining is 0, X-RateLimit-Reset if
 //     X-RateLimit-Remaining is 0: seconds or a Unix time.
 //
-// Numbers may have a fraction. In headers with seconds, a number of at least
-// 5e8 is a Unix time in seconds, and one of at least 5e11 is in milliseconds.
+// Numbers but t may have a fraction. Where a Unix time is possible, a number of
+// at least 5e8 is one in seconds, and one of at least 5e11 is in milliseconds.
 // If a header has several valid values, the longest wait counts. The wait until
 // a time is counted from the response's Date, or from now if there is no valid
 // Date or an Age shows that a cache answered. A past time means 0.

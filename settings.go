@@ -53,8 +53,9 @@ type Config struct {
 	Observe func(context.Context, Event)
 
 	// AttemptHeader is the name of a header that each retry has, with the number
-	// of attempts before it, for [Middleware]. It must not be one for idempotency
-	// keys or one that HTTP defines. "" means "Retry-Attempt"; "-" means none.
+	// of attempts before it, for [Middleware]. In the context of an inbound retry,
+	// the attempts before that count, too. It must not be one for idempotency keys
+	// or one that HTTP defines. "" means "Retry-Attempt"; "-" means none.
 	AttemptHeader string
 }
 
@@ -186,7 +187,7 @@ func hostPort(u *url.URL) string {
 // [Config.Base]. It declares that layer sends each request at most once, by
 // base, as a tracer or a client of OAuth does. A request that is not idempotent
 // is then sent again if its connection ends before the server has begun it.
-// Below any other layer, it may fail. Through panics if an argument is nil.
+// With any other layer, it may fail. Through panics if an argument is nil.
 func Through(layer, base http.RoundTripper) http.RoundTripper {
 	if layer == nil || isNil(layer) || base == nil || isNil(base) {
 		panic(fmt.Sprintf("httpretry: Through: a %T and a %T: want two transports that are not nil",

@@ -52,7 +52,7 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.engine().base.Rou
 // RoundTrip sends req, and retries it as its policy determines. It returns
 // either a response or an error. It does not modify req, and closes its body.
 // If the first attempt needs no context, header or body of its own, Base gets
-// req itself, and its own response is returned. Otherwise, such as with an
+// req itself, and Base's own response is returned. Otherwise, such as with an
 // AttemptTimeout, Base gets a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	set := t.current()

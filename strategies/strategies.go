@@ -17,9 +17,9 @@
 // Clients that failed at the same moment retry at the same moment, unless their
 // waits are random. Use [DecorrelatedV2] if you have no reason to prefer
 // another. It spreads clients smoothly over time. In the tables, k is the
-// number of the retry, from 0; b is Base, or Median; f is Factor; p is the wait
-// before, at first b; and uniform(x, y) is a random number from x up to, but
-// not including, y.
+// number of the retry, from 0; b is Base; f is Factor; p is the wait before, at
+// first b; and uniform(x, y) is a random number from x up to, but not
+// including, y.
 //
 //	Constant         Wait                             not random
 //	Linear           min(Max, b·(1 + f·k))            not random

@@ -152,8 +152,8 @@ func (r *textReader) strategy() Strategy {
 	return s
 }
 
-// Format returns the text from which [Parse] makes a strategy equal to s. It
-// has no fields that are zero. It returns an error if s has no such text:
+// Format returns the text from which [Parse] makes a strategy equal to s. The
+// text omits fields that are zero. Format returns an error for some strategies:
 //
 //   - It is of another type, such as [Func], a pointer, or a type of another
 //     package.
