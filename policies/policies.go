@@ -16,8 +16,8 @@
 //	p = policies.Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
 //
 // They panic if an argument is not valid, as [net/http.ServeMux] does for
-// patterns, because the arguments are part of a program. For statuses that are
-// not, use package policyfile.
+// patterns, because the arguments are part of a program. For statuses from a
+// configuration, use package policyfile.
 //
 // The policies for services differ from the defaults only where a service
 // documents rules of its own. Where a service reports errors in the body of a
@@ -59,9 +59,9 @@ import (
 // server did not process it.
 //
 // The waits grow from between 0.5 and 1 seconds to between 5 and 10 seconds. So
-// a request continues within ten seconds after its host is up again, and 50
-// waiting requests send 7 times a second to a host that is down. If thousands
-// wait, set a Backoff with longer waits.
+// a request continues within ten seconds after its host is up again, unless the
+// host has asked for a longer wait. 50 waiting requests send 7 times a second to
+// a host that is down. If thousands wait, set a Backoff with longer waits.
 //
 // Set AttemptTimeout as well, since an attempt without an answer would
 // otherwise wait until the context is done. Leave http.Client.Timeout at 0. It
