@@ -131,7 +131,7 @@ func TestCostOfManyPolicies(t *testing.T) {
 			b.WriteString(`"": {}}}`)
 			return allocsOfErrors(t, b.String())
 		}
-		small, large := cost(10_000), cost(100_000)
+		small, large := cost(4_000), cost(40_000)
 		assert.Less(t, large, 12*small+2000, name)
 	}
 }
