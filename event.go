@@ -36,7 +36,7 @@ type Event struct {
 	Elapsed time.Duration // since the start of the request
 	Waited  time.Duration // since the last Event, in waits, cool-downs and drains of responses
 	Wait    time.Duration // the wait that begins now, which a cool-down may extend
-	Asked   time.Duration // by Response, even if too long; ReasonCooldown: the rest of the cool-down
+	Asked   time.Duration // by Response, even if too long; or a cool-down's rest (ReasonCooldown)
 	Reason  Reason        // why no attempt follows, or ReasonNone if one does
 
 	// Resuming reports whether the response's body broke off, after Offset bytes,
