@@ -35,7 +35,8 @@ func Base(t testing.TB, client *tls.Config) *http.Transport {
 	t.Helper()
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.Proxy = nil
-	base.TLSClientConfig = client
+	// A transport writes to its configuration, maybe while another one still dials.
+	base.TLSClientConfig = client.Clone()
 	t.Cleanup(base.CloseIdleConnections)
 	return base
 }
