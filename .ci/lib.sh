@@ -7,7 +7,7 @@ exec </dev/null # nothing here may wait for an answer
 [[ ${GOFLAGS:-} == *-timeout=* ]] || export GOFLAGS="${GOFLAGS:-} -timeout=30m"
 
 work=$(mktemp -d)
-# The table of steps, one line each: seconds, seconds of processors, and name,
+# The table of steps, one line each: seconds, seconds of CPU time, and name,
 # with tabs between them.
 times=${CI_TIMES:-$work/times}
 : >"$times"
@@ -36,7 +36,7 @@ end_step() { # [remark]
 	cpu
 	local seconds=$((SECONDS - step_began)) cpu_seconds=$((cpu_now - step_cpu))
 	printf '%d\t%d\t%s\n' "$seconds" "$cpu_seconds" "$step${1:-}" >>"$times"
-	printf -- '-- %s: %d s, %d s of processors\n' "$step${1:-}" "$seconds" "$cpu_seconds"
+	printf -- '-- %s: %d s, %d s of CPU time\n' "$step${1:-}" "$seconds" "$cpu_seconds"
 	step=''
 }
 
@@ -89,7 +89,7 @@ report() {
 
 # table prints the steps with their seconds.
 table() {
-	printf '\n%8s  %8s\n' seconds processors
+	printf '\n%8s  %8s\n' seconds CPU
 	awk -F '\t' '{ printf "%8d  %8d  %s\n", $1, $2, $3; seconds += $1; cpu += $2 }
 		END { printf "%8d  %8d  in all\n", seconds, cpu }' "$times"
 }
@@ -196,7 +196,7 @@ style() {
 	step "gofmt"
 	local unformatted folder golden
 	unformatted=$(gofmt -l .)
-	[ -z "$unformatted" ] || fail "gofmt would change: $unformatted"
+	[ -z "$unformatted" ] || fail "gofmt -w would change: $unformatted"
 
 	step "spelling of Markdown"
 	git ls-files -co --exclude-standard '*.md' | xargs "$(tool misspell lint)" -locale US -error
@@ -215,5 +215,5 @@ style() {
 			changed+=" $golden"
 		}
 	done
-	[ -z "$changed" ] || fail "the API changed. These files have it now, to be committed if that is meant:$changed"
+	[ -z "$changed" ] || fail "the API changed, as shown. If that is meant, commit these files, which have it now:$changed"
 }
