@@ -27,8 +27,9 @@ git -C "$work/before" commit -q -a -m "Add a field"
 part "$work/before/.ci/release.sh" -into "$work/clone" "$version"
 
 # The go command makes a module's zip from a tag of the public repository, and
-# from the clone in the same way.
-export GOPRIVATE=$path GOWORK=off GOFLAGS=-modcacherw GOMODCACHE=$work/cache GOBIN=$work/bin
+# from the clone in the same way. With -trimpath, it does not compile again what
+# it has compiled in another folder.
+export GOPRIVATE=$path GOWORK=off GOFLAGS="-modcacherw -trimpath" GOMODCACHE=$work/cache GOBIN=$work/bin
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.$work/clone/.insteadOf" GIT_CONFIG_VALUE_0="https://$path"
 
 step "rehearsal: the modules' files"
