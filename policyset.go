@@ -82,7 +82,7 @@ func (p *resolvedPolicy) problemsIn(e *engine) error {
 }
 
 // contextProblemsIn is problemsIn for the policy of a context, whose fields
-// resolveChecked has checked.
+// checkedWithDefaults has checked.
 func (p *resolvedPolicy) contextProblemsIn(e *engine) error {
 	if p.err != nil {
 		return p.err

@@ -40,13 +40,14 @@
 // detached the request from the context of the attempt. Then the first field of
 // the header closes the HTTP/2 connection before the header is written.
 //
-// Two resends are not recognized:
+// Three resends are not recognized:
 //
 //   - A layer has recorded the body while it was sent, and sends the record.
 //     The first body was read after the header, as net/http reads a body.
 //   - Below a layer, net/http resends a request to an IP address, through
 //     another proxy than before. The hooks show only the address of the proxy,
 //     so the request seems to go to another host.
+//   - A layer sends in a context without the values of the attempt's.
 //
 // # After a GOAWAY
 //
