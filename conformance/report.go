@@ -70,7 +70,11 @@ func failures(results []Result, cases []*Case) error {
 			case !fails(c, v), reasons[c.ID] != "" && (r.Best || c.ID != outage):
 			case len(v.Problems) == 0 && !r.Best && notByDefault.MatchString(c.ID):
 			default:
-				errs = append(errs, fmt.Errorf("%s: %s (%s): %s", r.Name, c.ID, c.Level, cell(c, v)))
+				err := fmt.Errorf("%s: %s (%s): %s", r.Name, c.ID, c.Level, cell(c, v))
+				if v.Error != "" {
+					err = fmt.Errorf("%w: %s", err, v.Error)
+				}
+				errs = append(errs, err)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func TestReport(t *testing.T) {
 		c.Allowed.Delivered = 1
 	}
 	whole := Verdict{Result: "200", Delivered: 1, Sends: 1, Requests: 1}
-	less := Verdict{Result: "503", Sends: 3, Requests: 1}
+	less := Verdict{Result: "error", Error: "refused", Sends: 3, Requests: 1}
 	bad := Verdict{Result: "200", Delivered: 1, Sends: 2, Requests: 1, Problems: []string{"bad"}, Executed: 2}
 	results := []Result{
 		{Spec: Spec{Name: "httpretry"}, Verdicts: []Verdict{whole, less, bad}},
@@ -28,8 +28,8 @@ func TestReport(t *testing.T) {
 		{Spec: Spec{Name: "wrong peer"}, Verdicts: []Verdict{bad, bad, whole}},
 		{Spec: Spec{Name: "absent"}, Skipped: errors.New("not installed")},
 	}
-	want := "httpretry: b (delivers): ○ 503, 3×\nhttpretry: outage (SHOULD): ✗ 200, 2×: bad\n" +
-		"httpretry, best: a (MUST): ✗ 200, 2×: bad\nhttpretry, best: b (delivers): ○ 503, 3×"
+	want := "httpretry: b (delivers): ○ error, 3×: refused\nhttpretry: outage (SHOULD): ✗ 200, 2×: bad\n" +
+		"httpretry, best: a (MUST): ✗ 200, 2×: bad\nhttpretry, best: b (delivers): ○ error, 3×: refused"
 	if err := failures(results, cases); err == nil || err.Error() != want {
 		t.Errorf("failures returns %v: want %q", err, want)
 	}
@@ -42,14 +42,14 @@ func TestReport(t *testing.T) {
 	for _, want := range []string{
 		"| peer |  | 1 | 0 | 1 | 1 of 1 | 1 |", "| absent | not installed |", "- b: peer\n",
 		"| a: A | MUST |  | 200, 1× | ✗ 200, 2×: bad | ✗ 200, 2×: bad | ✗ 200, 2×: bad |",
-		"| b: B | delivers |  | ○ 503, 3× | ○ 503, 3× | 200, 1× | ✗ 200, 2×: bad |",
+		"| b: B | delivers |  | ○ error, 3× | ○ error, 3× | 200, 1× | ✗ 200, 2×: bad |",
 	} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table is %s: want %q", &table, want)
 		}
 	}
 	for _, want := range []string{
-		`<td class="must" title="bad. ">✗ 200, 2×`, `<td class="less">503, 3×`,
+		`<td class="must" title="bad. ">✗ 200, 2×`, `<td class="less" title="refused">error, 3×`,
 		`<td class="skip" title="cannot">–`, "go run . -clients &#39;^peer$&#39; -run &#39;^a$&#39;",
 	} {
 		if !strings.Contains(string(page), want) {

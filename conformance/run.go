@@ -65,8 +65,8 @@ func runCase(cl *client, c *Case, cfg *tls.Config) (*Trial, error) {
 		ask.Method, ask.URL, ask.Body = "GET", s.url()+warmPath, 0
 		if warm, _ := cl.send(ask, 10*time.Second); warm.Status == 0 {
 			t.Calls = []Call{{Reply: warm}}
-			s.close()
-			return t, nil
+			_, err = s.close()
+			return t, err
 		}
 		time.Sleep(100 * time.Millisecond) // for the end of the connection to arrive
 	}
@@ -92,9 +92,9 @@ func runCase(cl *client, c *Case, cfg *tls.Config) (*Trial, error) {
 	wg.Wait()
 	time.Sleep(duration(c.Linger))
 	t.Log = cl.stderr.Bytes()
-	t.Sends = s.close()
+	t.Sends, err = s.close()
 	t.Connections = s.accepted
-	return t, nil
+	return t, err
 }
 
 func (s *session) url() string {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,7 +43,8 @@ type session struct {
 	conns    map[net.Conn]bool
 	accepted int
 	ended    bool
-	arrived  int // sends in all
+	err      error // the server could not start again
+	arrived  int   // sends in all
 	tokens   float64
 	filled   time.Duration
 	perCall  map[int]int // sends of a request
@@ -63,15 +65,20 @@ func certificate() (*tls.Config, []byte) {
 	}, srv.Certificate().Raw
 }
 
+// lastPort counts sessions. Each has a port of its own, so that none takes the
+// port of another one whose server is down. All are outside the range of ports
+// that systems give to clients, so that no client takes it.
+var lastPort atomic.Uint32
+
+func init() { lastPort.Store(rand.Uint32N(10000)) }
+
 func newSession(c *Case, cfg *tls.Config) (*session, error) {
 	s := &session{
 		c: c, tls: cfg, tokens: burst, stop: make(chan struct{}),
 		conns: map[net.Conn]bool{}, perCall: map[int]int{}, keys: map[string]bool{},
 	}
-	// Outside the range of ports that systems give to clients. No client takes
-	// the port of a server that is down.
 	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+lastPort.Add(1)%10000))
 		if err != nil {
 			continue
 		}
@@ -134,9 +141,14 @@ func (s *session) down() {
 }
 
 func (s *session) up() {
-	if l, err := net.Listen("tcp", s.addr); err == nil {
-		s.serve(l)
+	l, err := net.Listen("tcp", s.addr)
+	if err != nil { // another program has taken the port
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.err = err
+		return
 	}
+	s.serve(l)
 }
 
 // sleep reports whether the session has not ended before.
@@ -152,14 +164,14 @@ func (s *session) sleep(seconds float64) bool {
 }
 
 // close ends the session and returns all sends.
-func (s *session) close() []*Send {
+func (s *session) close() ([]*Send, error) {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
 	close(s.stop)
 	s.down()
 	s.running.Wait()
-	return s.sends
+	return s.sends, s.err
 }
 
 // accept serves one connection.
