@@ -187,6 +187,7 @@ func TestOriginsOfManyHosts(t *testing.T) {
 		send("http://early.test/")
 		go send("https://fail.test/")
 		go send("https://fail.test:443/")
+		synctest.Wait()
 		for _, name := range hostNames(1024) {
 			send("https://" + name)
 		}
