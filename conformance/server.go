@@ -67,7 +67,7 @@ func certificate() (*tls.Config, []byte) {
 
 // lastPort counts sessions. Each has a port of its own, so that none takes the
 // port of another one whose server is down. All are outside the range of ports
-// that systems give to clients, so that no client takes it.
+// that systems give to clients, so that no client takes one.
 var lastPort atomic.Uint32
 
 func init() { lastPort.Store(rand.Uint32N(10000)) }

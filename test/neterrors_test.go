@@ -58,10 +58,20 @@ var go127 = slices.Contains(build.Default.ReleaseTags, "go1.27")
 
 // Texts of the system's errors. Those of Windows differ from those of Unix.
 var (
-	resetText   = errno.ConnReset.Error()
+	resetText   = connReset()
 	brokenText  = errno.BrokenPipe.Error()
 	refusedText = connectCall() + ": " + errno.ConnRefused.Error()
 )
+
+// connReset returns the text of a reset. Below Wine, a busy machine may report
+// it as the end of the connection.
+func connReset() string {
+	text := errno.ConnReset.Error()
+	if runtime.GOOS == "windows" {
+		text += " | EOF"
+	}
+	return text
+}
 
 // connectCall returns the system call that connects a TCP socket.
 func connectCall() string {
