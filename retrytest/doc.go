@@ -31,6 +31,7 @@
 // start at the same time, so the cool-downs and budgets of a shared transport
 // would continue in the next test.
 //
-// An httptest.Server does not work in a bubble, because its network
-// connections block in a way that synctest does not consider durable.
+// With Go 1.27 or later, the server of httptest.NewTestServer works in a bubble
+// too, if Base is the Transport of its Client. A server that listens on a network
+// does not, because synctest does not consider a wait for the network durable.
 package retrytest
