@@ -63,11 +63,11 @@ var (
 	refusedText = connectCall() + ": " + errno.ConnRefused.Error()
 )
 
-// connReset returns the text of a reset. Below Wine, a busy machine may report
-// it as the end of the connection.
+// connReset returns the text of a reset. Wine, whose files are in WINEPREFIX, now
+// and then reports it as the end of the connection. Windows does not.
 func connReset() string {
 	text := errno.ConnReset.Error()
-	if runtime.GOOS == "windows" {
+	if runtime.GOOS == "windows" && os.Getenv("WINEPREFIX") != "" {
 		text += " | EOF"
 	}
 	return text
