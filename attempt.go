@@ -80,15 +80,17 @@ func (s *sending) sendFramed() (*http.Response, error) {
 	for sends := 1; ; sends++ {
 		s.attempt = s.newAttempt(f)
 		resp, err := s.sendCopy(s.attempt)
+		// The error may be the cause with which another request was canceled.
+		wrong := context.Cause(s.attempt.req.Context()) == wire.ErrProtocol
 		switch {
-		case err == wire.ErrProtocol && f.emptyBody:
+		case wrong && f.emptyBody:
 			s.protocol.learn(protocolUnknown)
 			// A host that changes each time is not followed forever.
 			if f = s.framing(); sends == wire.MaxSends {
 				f = framing{}
 			}
 		// The next connection may speak HTTP/1 again.
-		case err == wire.ErrProtocol:
+		case wrong:
 			s.protocol.learn(protocolHTTP2)
 			f = framing{emptyBody: true, expected: wire.HTTP2}
 		// The empty body has no Content-Length (RFC 9110 section 15.5.12).

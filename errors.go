@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/wire"
@@ -148,6 +149,18 @@ var errNoResponse = errors.New("the base transport returned neither a response n
 // errRequestCanceled stands for a closed Request.Cancel, which has no error.
 var errRequestCanceled = errors.New("request canceled")
 
+// errOtherCanceled stands for the cause with which another request was canceled.
+var errOtherCanceled = fmt.Errorf(
+	"the connection was closed by the cancel of another request: %w", io.ErrUnexpectedEOF)
+
+// isCause reports whether err may be the cause with which a request was canceled.
+// An error that states its Outcome is a layer's own.
+func isCause(err error) bool {
+	_, states := statedOutcome(err)
+	return isOwnError(err) && !errors.Is(err, wire.ErrInformational) || // of a hook
+		errors.Is(err, context.Canceled) && !states
+}
+
 // isOwnError reports whether err was made here, not by Base. net/http wraps
 // some of the errors that it gets from hooks.
 func isOwnError(err error) bool {
@@ -155,8 +168,8 @@ func isOwnError(err error) bool {
 	if _, timeout := err.(*attemptTimeout); timeout {
 		return true
 	}
-	for _, own := range []error{errNoResponse, errRequestCanceled, wire.ErrResent,
-		wire.ErrTooManySends, wire.ErrInformational, wire.ErrProtocol} {
+	for _, own := range []error{errNoResponse, errRequestCanceled, errOtherCanceled,
+		wire.ErrResent, wire.ErrTooManySends, wire.ErrInformational, wire.ErrProtocol} {
 		if errors.Is(err, own) {
 			return true
 		}

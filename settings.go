@@ -219,6 +219,18 @@ func closeIdleConnections(rt http.RoundTripper) {
 	}
 }
 
+// RoundTrip returns what Base's RoundTrip does. Over HTTP/1, net/http gives a
+// connection to the next request before it hands over a response without a
+// body. If the next request is canceled then, both get its cause (Go issue
+// 41600). That must not decide about this one, which the server has processed.
+func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(req)
+	if err != nil && b.transport != nil && context.Cause(req.Context()) == nil && isCause(err) {
+		err = errOtherCanceled
+	}
+	return resp, err
+}
+
 // isKnown reports whether the innermost transport is known, and no layer above it
 // sends requests by another one.
 func (b *base) isKnown() bool { return b.transport != nil || b.http3 }

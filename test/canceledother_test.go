@@ -1,0 +1,120 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/wire"
+)
+
+// Hazard G7: over HTTP/1, net/http gives a connection to the next request before it hands
+// over a response without a body. If the next one is canceled, both get its cause.
+// The first, which was processed, is sent again only if it is idempotent, whatever
+// that cause means.
+func TestCancelOfAnotherRequest(t *testing.T) {
+	for name, cause := range map[string]error{
+		"cancel":          nil,
+		"protocol":        wire.ErrProtocol,
+		"resent":          wire.ErrResent,
+		"too many sends":  wire.ErrTooManySends,
+		"attempt timeout": attemptTimeoutError(t),
+	} {
+		for _, layers := range []layering{noLayer, knownLayer, unknownLayer} {
+			for method, want := range map[string]int32{"POST": 1, "GET": 2} {
+				// An unknown layer may have ended the request itself.
+				if layers == unknownLayer && method == "GET" {
+					continue
+				}
+				t.Run(name+"/"+string(layers)+"/"+method, func(t *testing.T) {
+					testCancelOfAnother(t, layers, method, cause, want)
+				})
+			}
+		}
+	}
+}
+
+func testCancelOfAnother(
+	t *testing.T, layers layering, method string, cause error, executions int32) {
+	var executed atomic.Int32
+	left, leave := context.WithCancel(t.Context()) // the first attempt has ended
+	defer leave()
+	srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" && executed.Add(1) > 1 {
+			leave()
+		}
+	})
+	base := new(http.Transport)
+	t.Cleanup(base.CloseIdleConnections)
+
+	// The first response is handed over only after the hook has returned.
+	var offered atomic.Bool
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		PutIdleConn: func(error) {
+			if !offered.Swap(true) {
+				cancelOnConnection(t, base, srv.URL+"/second", cause)
+				<-left.Done()
+			}
+		}})
+	req := contract.Request(t, method, srv.URL+"/first", "").WithContext(ctx)
+	resp, err := layers.transport(t, base).RoundTrip(req)
+	leave()
+	assert.True(t, offered.Load())
+	assert.Equal(t, executions, executed.Load())
+	if method == "GET" {
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return
+	}
+	require.Error(t, err)
+	assert.False(t, httpretry.IsUnprocessed(err))
+	if layers == unknownLayer {
+		return
+	}
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorContains(t, err, "closed by the cancel of another request")
+	assert.NotErrorIs(t, err, context.Canceled)
+	assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	var reason *httpretry.Error
+	require.ErrorAs(t, err, &reason)
+	assert.Equal(t, httpretry.ReasonNotIdempotent, reason.Reason)
+}
+
+// cancelOnConnection sends a request, and cancels it with cause as soon as it has
+// a connection.
+func cancelOnConnection(t *testing.T, base http.RoundTripper, url string, cause error) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			assert.True(t, info.Reused)
+			cancel(cause)
+		}})
+	_, err := base.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx)) //nolint:bodyclose // it fails
+	assert.Error(t, err)
+}
+
+// attemptTimeoutError returns the cause with which an AttemptTimeout cancels.
+func attemptTimeoutError(t *testing.T) error {
+	t.Helper()
+	var cause error
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		<-req.Context().Done()
+		cause = context.Cause(req.Context())
+		return nil, cause
+	})
+	policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: time.Millisecond}
+	_, err := contract.With(t, base, policy).RoundTrip( //nolint:bodyclose // it fails
+		contract.Request(t, "GET", "http://example.com", ""))
+	require.True(t, errors.Is(err, context.DeadlineExceeded))
+	return cause
+}
