@@ -80,13 +80,14 @@ func (s *sending) sendFramed() (*http.Response, error) {
 	for sends := 1; ; sends++ {
 		s.attempt = s.newAttempt(f)
 		resp, err := s.sendCopy(s.attempt)
-		// The error may be the cause with which another request was canceled.
-		wrong := context.Cause(s.attempt.req.Context()) == wire.ErrProtocol
+		// The error may be that of another request (base.RoundTrip), and the cause that
+		// of an outer attempt, in whose context a layer sends this request.
+		wrong := context.Cause(s.attempt.req.Context()) == wire.ErrProtocol && !s.caller.hasEnded()
 		switch {
 		case wrong && f.emptyBody:
 			s.protocol.learn(protocolUnknown)
 			// A host that changes each time is not followed forever.
-			if f = s.framing(); sends == wire.MaxSends {
+			if f = s.framing(); sends >= wire.MaxSends {
 				f = framing{}
 			}
 		// The next connection may speak HTTP/1 again.

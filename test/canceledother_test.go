@@ -118,3 +118,32 @@ func attemptTimeoutError(t *testing.T) error {
 	require.True(t, errors.Is(err, context.DeadlineExceeded))
 	return cause
 }
+
+// A layer sends a request of its own over HTTP/1, by another RetryTransport and in
+// the context of an attempt that expects HTTP/2. It ends with the attempt, which is
+// then sent again, framed for HTTP/1.
+func TestRequestOfALayerInAStoppedAttempt(t *testing.T) {
+	var http2, asks atomic.Bool
+	http2.Store(true)
+	base := newAlternatingHost(t, &http2, func(http.ResponseWriter, *http.Request) {})
+	tokens := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {})
+	inner := contract.New(t, httpretry.Config{})
+	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if asks.Load() {
+			token := contract.Request(t, "POST", tokens.URL, "").WithContext(req.Context())
+			resp, err := inner.RoundTrip(token)
+			if err != nil {
+				return nil, err
+			}
+			_ = resp.Body.Close()
+		}
+		return base.RoundTrip(req)
+	})
+	outer := contract.New(t, httpretry.Config{Base: httpretry.Through(layer, base)})
+	for _, ask := range []bool{false, true} {
+		asks.Store(ask)
+		resp, err := outer.RoundTrip(contract.Request(t, "POST", "https://example.com", ""))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+}

@@ -2,12 +2,14 @@ package test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -102,6 +104,46 @@ func TestFramingOfAHostThatChanges(t *testing.T) {
 		assert.NotZero(t, served[1].Load())
 		assert.NotZero(t, served[2].Load())
 	}
+}
+
+// A host whose connections always speak the other protocol is not followed forever.
+func TestFramingOfAHostThatChangesEachTime(t *testing.T) {
+	var http2 atomic.Bool
+	dials := 0
+	base := newAlternatingHost(t, &http2, func(http.ResponseWriter, *http.Request) {})
+	base.TLSClientConfig.NextProtos = []string{"h2", "http/1.1"}
+	base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{
+		"h2": func(_ string, c *tls.Conn) http.RoundTripper { return onHTTP2(c) }}
+	dial := base.DialContext
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials++
+		http2.Store(!http2.Load())
+		return dial(ctx, network, addr)
+	}
+	// It is called before each send, which so gets a new connection.
+	base.Proxy = func(*http.Request) (*url.URL, error) {
+		base.CloseIdleConnections()
+		return nil, nil
+	}
+	transport := contract.Unchecked(t, httpretry.Config{Base: base})
+	// The first request expects HTTP/1, and ends over HTTP/2, which the second expects.
+	for _, want := range []int{11, 12} {
+		dials = 0
+		assert.Zero(t, sendPOSTs(t, transport, "https://example.com", 1, 1))
+		assert.Equal(t, want, dials)
+	}
+}
+
+// onHTTP2 returns a transport that answers each request on c, over HTTP/2.
+func onHTTP2(c *tls.Conn) http.RoundTripper {
+	return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		httptrace.ContextClientTrace(req.Context()).GotConn(httptrace.GotConnInfo{Conn: c})
+		if err := context.Cause(req.Context()); err != nil {
+			return nil, err
+		}
+		resp := &http.Response{StatusCode: 200, ProtoMajor: 2, Body: http.NoBody, Request: req}
+		return resp, nil
+	})
 }
 
 // newAlternatingHost returns a transport whose connections lead to a server with
