@@ -39,7 +39,7 @@ func budgetsOf(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, e
 		one := own(h.Strict)
 		return func() httpretry.Budget { return one }, nil
 	case "unlimited":
-		return func() httpretry.Budget { return httpretry.Unlimited{} }, nil
+		return unlimited, nil
 	case "aws":
 		return func() httpretry.Budget { return &quota{retry: 5, timeout: 10, throttled: 5} }, nil
 	case "aws2026":
@@ -52,6 +52,8 @@ func budgetsOf(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, e
 	}
 	return nil, fmt.Errorf("budget %q: want one of %s", kind, budgetNames)
 }
+
+func unlimited() httpretry.Budget { return httpretry.Unlimited{} }
 
 type quota struct {
 	retry, timeout, throttled int // what one takes after an attempt of that kind

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -26,13 +27,9 @@ func contend(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	ns, err := parseCounts("clients", *clients, 10_000)
-	if err != nil {
-		return report.Report{}, err
-	}
-	if err := within("runs", *runs, 1, 10_000); err != nil {
-		return report.Report{}, err
-	}
-	if err := o.durations("max", "hop", "deviation"); err != nil {
+	if err := cmp.Or(
+		err, within("runs", *runs, 1, 10_000), o.durations("max", "hop", "deviation"),
+	); err != nil {
 		return report.Report{}, err
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0))
@@ -106,8 +103,7 @@ func changeRow(clients int, s strategies.Strategy, mean, deviation time.Duration
 	version := 0
 	// A negative delay counts as its absolute value.
 	delay := func() time.Duration {
-		d := random.NormFloat64()*float64(deviation) + float64(mean)
-		return time.Duration(math.Abs(d))
+		return time.Duration(math.Abs(random.NormFloat64()*float64(deviation) + float64(mean)))
 	}
 	// hop lets a message travel, and the receiver act on it.
 	hop := func(act func()) {

@@ -562,14 +562,9 @@ func TestCallsInLockstep(t *testing.T) {
 	})
 }
 
-func unlimited() httpretry.Budget { return httpretry.Unlimited{} }
-
 func runChain(t *testing.T, s chainScenario, middleware bool) *chain {
 	t.Helper()
-	s.Latency, s.Seed = time.Millisecond, 1
-	if s.Rate == 0 {
-		s.Rate = 5
-	}
+	s.Latency, s.Seed, s.Rate = time.Millisecond, 1, 5
 	policy := httpretry.Policy{Backoff: strategies.DecorrelatedV2{Rand: strategies.Seeded(1)}}
 	var r *chain
 	virtual.New(t)(func() {

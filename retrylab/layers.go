@@ -97,7 +97,6 @@ func (l lab) addLayers(r *report.Report, s chainScenario, strategy string) error
 		Title: "Calls for each user's request: " + s.Failure,
 		X:     chart.Axis{Label: "service, and the server at the end"}, Y: chart.Axis{Label: "calls"},
 	}
-	unlimited := func() httpretry.Budget { return httpretry.Unlimited{} }
 	for _, v := range [...]struct {
 		name       string
 		attempts   int

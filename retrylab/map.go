@@ -104,13 +104,12 @@ func (f *mapFlags) report(kinds []string, loads, cuts []int, back [][][]float64)
 		"none": "no retries", "unlimited": "no budget", "proxy": "20 % of 10 s, in a proxy",
 		"aws2026": "AWS SDKs, 2026", "grpc": "gRPC's throttle", "default": "httpretry's default",
 	}
-	heat := &chart.Heat{Title: "Seconds until the fleet is back, by the load and the capacity that is lost", X: "load", Y: "lost"}
+	heat := &chart.Heat{Title: "Seconds until the fleet is back, by the load and the capacity that is lost", X: "load", Y: "lost", Most: 1}
 	columns := []string{"lost"}
 	for _, load := range loads {
 		heat.Cols = append(heat.Cols, fmt.Sprintf("%d %%", load))
 		columns = append(columns, fmt.Sprintf("%d%%", load))
 	}
-	most := 1.0
 	for k, kind := range kinds {
 		name := cmp.Or(names[kind], kind)
 		t := report.Table{Title: "Time until the fleet is back, by the load: " + name, Columns: columns}
@@ -119,7 +118,7 @@ func (f *mapFlags) report(kinds []string, loads, cuts []int, back [][][]float64)
 			for _, seconds := range back[k][i] {
 				d := report.Never
 				if !math.IsNaN(seconds) {
-					d, most = time.Duration(seconds*float64(time.Second)), max(most, seconds)
+					d, heat.Most = time.Duration(seconds*float64(time.Second)), max(heat.Most, seconds)
 				}
 				row = append(row, d)
 			}
@@ -130,9 +129,6 @@ func (f *mapFlags) report(kinds []string, loads, cuts []int, back [][][]float64)
 	}
 	for _, cut := range cuts {
 		heat.Rows = append(heat.Rows, fmt.Sprintf("%d %%", cut))
-	}
-	for i := range heat.Panels {
-		heat.Panels[i].Most = most
 	}
 	r.Figures = []chart.Figure{heat}
 	r.Notes = mapNotes(kinds, back)

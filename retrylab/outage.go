@@ -329,10 +329,7 @@ func perSecond(name string, buckets []int, length time.Duration) chart.Series {
 	step := (seconds + 299) / 300
 	c := chart.Series{Name: name}
 	for from := 0; from+step <= seconds; from += step {
-		sum := 0
-		for i := from * 10; i < (from+step)*10 && i < len(buckets); i++ {
-			sum += buckets[i]
-		}
+		sum := outage.Sum(buckets, time.Duration(from)*time.Second, time.Duration(from+step)*time.Second)
 		c.X = append(c.X, float64(from)+float64(step)/2)
 		c.Y = append(c.Y, float64(sum)/float64(step))
 	}

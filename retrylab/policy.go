@@ -190,15 +190,11 @@ func (l lab) ends(f *policyFlags, seed uint64) (e ends, err error) {
 	if f.endless() {
 		return e, nil
 	}
-	client, err := f.client(seed)
+	unlimited := *f
+	unlimited.budget = "unlimited"
+	client, err := unlimited.client(seed)
 	if err != nil {
 		return e, err
-	}
-	policy := client.Policy
-	client.Policy = func(process int) httpretry.Policy {
-		p := policy(process)
-		p.Budget = httpretry.Unlimited{}
-		return p
 	}
 	run := func(capacity, failing float64) (r *outage.Result) {
 		s := outage.Scenario{

@@ -20,25 +20,9 @@ type restartFlags struct {
 	kinds, downs string
 	runs         int
 	seeded       bool // the waits are not the default, whose random numbers have no seed
-	scenario     restartScenario
-}
-
-type restartScenario struct {
-	outage.Scenario
-	Processes       int
-	Rate            float64       // of the requests per second of each process
-	Up, Down, After time.Duration // from the start of the processes, of the restart, and from its end
-	Load            float64       // of the host, as a share of its capacity; 0: it has no limit
-	Deadline        time.Duration
-}
-
-// Run runs the restart.
-func (s restartScenario) Run(policy func(process int) httpretry.Policy) (*outage.Result, error) {
-	o := s.Scenario
-	o.From, o.To, o.Length = s.Up, s.Up+s.Down, s.Up+s.Down+s.After
-	o.Rate = s.Rate * float64(s.Processes)
-	o.Capacity = o.Rate / s.Load
-	return o.Run(outage.Client{Processes: s.Processes, Deadline: s.Deadline, Policy: policy})
+	after        time.Duration
+	load         float64 // of the host, as a share of its capacity; 0: it has no limit
+	scenario     outage.Scenario
 }
 
 func simulateRestart(l lab, o *options) (report.Report, error) {
@@ -54,18 +38,20 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 	}
 	f.seeded = f.policy.Backoff != nil
 	o.Visit(func(set *flag.Flag) { f.seeded = f.seeded || set.Name == "backoff" })
-	f.scenario.Processes, f.scenario.Rate = f.processes, f.rate
-	f.scenario.Latency, f.scenario.Deadline = f.latency, f.deadline
+	f.scenario.Rate = f.rate * float64(f.processes)
+	f.scenario.Capacity, f.scenario.Latency = f.scenario.Rate/f.load, f.latency
 	r := f.report()
 	rows := combinations(kinds, downs, []string{noRetries, thePolicy, otherLibrary})
 	var c *chart.Chart
 	for i, row := range rows {
 		s := f.scenario
 		s.Fault, s.Seed = row[0], o.seed
-		var err error
-		if s.Down, err = parseDown(row[1]); err != nil {
+		down, err := parseDown(row[1])
+		if err != nil {
 			return r, err
 		}
+		s.To = s.From + down
+		s.Length = s.To + f.after
 		results, err := l.restart(f, s, row[2])
 		if err != nil {
 			return r, err
@@ -78,7 +64,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 			r.Figures = append(r.Figures, c)
 		}
 		table := &r.Tables[len(r.Tables)-1]
-		table.Rows = append(table.Rows, append([]any{row[1], row[2]}, restartFigures(s, results)...))
+		table.Rows = append(table.Rows, append([]any{row[1], row[2]}, restartFigures(f, s, results)...))
 		c.Series = append(c.Series, meanAttempts(s, row[2], results))
 	}
 	return r, nil
@@ -104,11 +90,11 @@ func (f *restartFlags) add(o *options) {
 	f.addPolicy(o)
 	o.StringVar(&f.kinds, "kinds", "503", "`kinds` of failure, separated by commas: "+outage.Restarts)
 	o.StringVar(&f.downs, "down", "1s,3s", "`lengths` of the restart, separated by commas")
-	o.DurationVar(&s.Up, "up", time.Minute, "time from the start of the processes until the restart; 0: they start before their host")
-	o.DurationVar(&s.After, "after", 30*time.Second, "time that is simulated after the restart")
+	o.DurationVar(&s.From, "up", time.Minute, "time from the start of the processes until the restart; 0: they start before their host")
+	o.DurationVar(&f.after, "after", 30*time.Second, "time that is simulated after the restart")
 	o.IntVar(&s.Replicas, "replicas", 1, "replicas of the host, each of which gets a random share of the attempts")
 	o.IntVar(&s.Restarting, "restarting", 1, "replicas that restart, all at once")
-	o.Float64Var(&s.Load, "load", 0, "load of the host before the restart, as a share of its capacity; 0: it is never too slow")
+	o.Float64Var(&f.load, "load", 0, "load of the host before the restart, as a share of its capacity; 0: it is never too slow")
 	o.DurationVar(&s.Cold, "cold", 0, "replicas have a tenth of their capacity after the restart, and all of it after this time")
 	o.IntVar(&f.processes, "processes", 1, "processes that send requests")
 	o.Float64Var(&f.rate, "rate", 20, "requests per second of each process")
@@ -125,14 +111,14 @@ func (f *restartFlags) checkRestart(o *options, kinds []string) error {
 			return fmt.Errorf("-kinds %s: want -timeout or -deadline, because nothing else ends an attempt", kind)
 		}
 	}
-	if s.Up%outage.Bucket != 0 || s.After%outage.Bucket != 0 {
-		return fmt.Errorf("-up %v -after %v: want multiples of %v", s.Up, s.After, outage.Bucket)
+	if s.From%outage.Bucket != 0 || f.after%outage.Bucket != 0 {
+		return fmt.Errorf("-up %v -after %v: want multiples of %v", s.From, f.after, outage.Bucket)
 	}
-	if s.Cold > 0 && s.Load == 0 {
+	if s.Cold > 0 && f.load == 0 {
 		return fmt.Errorf("-cold %v: want -load, too", s.Cold)
 	}
 	return cmp.Or(
-		o.durations("up", "after", "cold"), within("load", s.Load, 0, 10), within("runs", f.runs, 1, 10_000),
+		o.durations("up", "after", "cold"), within("load", f.load, 0, 10), within("runs", f.runs, 1, 10_000),
 		within("processes", f.processes, 1, maxProcesses),
 		within("replicas", s.Replicas, 1, 10_000), within("restarting", s.Restarting, 1, s.Replicas),
 	)
@@ -143,10 +129,10 @@ func (f *restartFlags) report() report.Report {
 	r := report.Report{
 		Title: "A host that restarts",
 		About: fmt.Sprintf("%d processes with a RetryTransport each have sent %s requests a second each for %v when %d of %d replicas of their host restart. The policy has up to %d attempts and %s. The figures are means of %d runs.",
-			s.Processes, report.Show(s.Rate), s.Up, s.Restarting, s.Replicas, f.attempts, f.budgetText(), f.runs),
+			f.processes, report.Show(f.rate), s.From, s.Restarting, s.Replicas, f.attempts, f.budgetText(), f.runs),
 	}
-	if s.Load > 0 {
-		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Show(report.Share(s.Load)))
+	if f.load > 0 {
+		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Show(report.Share(f.load)))
 	}
 	if !f.seeded {
 		r.Notes = []string{"The random numbers of the default waits have no seed, so figures differ between runs. They are repeatable with -backoff."}
@@ -165,7 +151,7 @@ func restartTable(kind string, first bool) report.Table {
 	return t
 }
 
-func (l lab) restart(f restartFlags, s restartScenario, client string) ([]*outage.Result, error) {
+func (l lab) restart(f restartFlags, s outage.Scenario, client string) ([]*outage.Result, error) {
 	results := make([]*outage.Result, f.runs)
 	err := l.parallel(f.runs, func(i int) error {
 		s := s
@@ -174,7 +160,7 @@ func (l lab) restart(f restartFlags, s restartScenario, client string) ([]*outag
 		if err != nil {
 			return err
 		}
-		results[i], err = s.Run(policies)
+		results[i], err = s.Run(outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: policies})
 		return err
 	})
 	return results, err
@@ -193,52 +179,50 @@ func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) htt
 	return once.policies(f.policy, f.budget, seed, f.seeded)
 }
 
-func restartChart(s restartScenario, down string) *chart.Chart {
-	end := s.Up + s.Down
+func restartChart(s outage.Scenario, down string) *chart.Chart {
 	return &chart.Chart{
 		Title: fmt.Sprintf("Attempts: %s for %s", s.Fault, down),
-		X:     chart.Axis{Label: "time (s)", Min: 0, Max: (end + s.After).Seconds()},
+		X:     chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()},
 		Y:     chart.Axis{Label: "attempts per second"},
-		Bands: []chart.Band{{Name: "restart", From: s.Up.Seconds(), To: end.Seconds()}},
+		Bands: []chart.Band{{Name: "restart", From: s.From.Seconds(), To: s.To.Seconds()}},
 	}
 }
 
-func meanAttempts(s restartScenario, client string, results []*outage.Result) chart.Series {
-	length := s.Up + s.Down + s.After
-	sum := make([]int, length/outage.Bucket)
+func meanAttempts(s outage.Scenario, client string, results []*outage.Result) chart.Series {
+	sum := make([]int, s.Length/outage.Bucket)
 	for _, r := range results {
 		for i, n := range r.Attempts {
 			sum[i] += n
 		}
 	}
-	c := perSecond(client, sum, length)
+	c := perSecond(client, sum, s.Length)
 	for i := range c.Y {
 		c.Y[i] /= float64(len(results))
 	}
 	return c
 }
 
-func restartFigures(s restartScenario, results []*outage.Result) []any {
+func restartFigures(f restartFlags, s outage.Scenario, results []*outage.Result) []any {
 	var begun, failed, worst, lost int
 	var sends float64
 	var back []time.Duration
 	for _, r := range results {
-		n, ok := r.Total(s.Up, s.Up+s.Down)
+		n, ok := r.Total(s.From, s.To)
 		begun, failed, worst = begun+n, failed+n-ok, max(worst, n-ok)
 		if n > 0 {
-			sends += r.Load(s.Up, s.Up+s.Down) * float64(n)
+			sends += r.Load(s.From, s.To) * float64(n)
 		}
-		n, ok = r.Total(0, s.Up+s.Down+s.After)
+		n, ok = r.Total(0, s.Length)
 		lost += n - ok
 		after, recovered := r.Recovered()
 		if !recovered {
-			after = s.After
+			after = f.after
 		}
 		back = append(back, after)
 	}
 	slices.Sort(back)
 	shown := func(d time.Duration) time.Duration {
-		if d == s.After {
+		if d == f.after {
 			return report.Never
 		}
 		return d
@@ -246,7 +230,7 @@ func restartFigures(s restartScenario, results []*outage.Result) []any {
 	n := float64(len(results))
 	return []any{
 		float64(begun) / n, float64(failed) / n, worst, sends / float64(begun),
-		time.Duration(float64(lost) / n / s.Rate / float64(s.Processes) * float64(time.Second)),
+		time.Duration(float64(lost) / n / f.rate / float64(f.processes) * float64(time.Second)),
 		shown(back[len(back)/2]), shown(back[len(back)-1]),
 	}
 }

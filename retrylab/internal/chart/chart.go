@@ -296,20 +296,21 @@ func text(b io.Writer, class string, x, y float64, anchor, s string) {
 // round keeps drawings small, and the same on all processors.
 func round(v float64) float64 { return math.Round(v*10) / 10 }
 
-// A Heat is several heat maps with the same rows and columns.
+// A Heat is several heat maps with the same rows, columns and colors: 0 is white
+// and Most is dark.
 type Heat struct {
 	Title      string
 	X, Y       string   // labels
 	Cols, Rows []string // their values
 	Panels     []Panel
+	Most       float64
 }
 
-// A Panel is one heat map. It has the value of each cell by row and column: 0 is
-// white and Most is dark. NaN is never.
+// A Panel is one heat map. It has the value of each cell by row and column. NaN is
+// never.
 type Panel struct {
 	Name  string
 	Cells [][]float64
-	Most  float64
 }
 
 const (
@@ -342,7 +343,7 @@ func (h *Heat) panel(b *strings.Builder, p Panel, cellWidth float64) {
 		text(b, "tick", rowLabel-6, y+14, "end", h.Rows[r])
 		for c, v := range row {
 			x := round(rowLabel + cellWidth*float64(c))
-			shown, fill := Number(v), fmt.Sprintf(`class="back" fill-opacity="%.2f"`, 0.06+0.6*v/p.Most)
+			shown, fill := Number(v), fmt.Sprintf(`class="back" fill-opacity="%.2f"`, 0.06+0.6*v/h.Most)
 			if math.IsNaN(v) {
 				shown, fill = "never", `class="never"`
 			}

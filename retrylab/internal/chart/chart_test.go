@@ -63,7 +63,8 @@ func TestSVG(t *testing.T) {
 		},
 		&chart.Heat{
 			Title: "<script>", X: "&", Y: "<", Cols: []string{"<"}, Rows: []string{"&", ">"},
-			Panels: []chart.Panel{{Name: "<a>", Cells: [][]float64{{1}, {math.NaN()}}, Most: 1}},
+			Panels: []chart.Panel{{Name: "<a>", Cells: [][]float64{{1}, {math.NaN()}}}},
+			Most:   1,
 		},
 	} {
 		svg := chart.File(f)
@@ -87,8 +88,8 @@ func TestSVG(t *testing.T) {
 
 // A cell has its value, and a color of its own if there is none.
 func TestHeat(t *testing.T) {
-	h := chart.Heat{Cols: []string{"50 %", "60 %"}, Rows: []string{"20 %"}, Panels: []chart.Panel{
-		{Name: "a", Cells: [][]float64{{20, math.NaN()}}, Most: 40}, {Name: "b", Cells: [][]float64{{0, 40}}, Most: 40},
+	h := chart.Heat{Cols: []string{"50 %", "60 %"}, Rows: []string{"20 %"}, Most: 40, Panels: []chart.Panel{
+		{Name: "a", Cells: [][]float64{{20, math.NaN()}}}, {Name: "b", Cells: [][]float64{{0, 40}}},
 	}}
 	svg := h.SVG()
 	assert.Equal(t, 1, strings.Count(svg, `class="never"`))

@@ -46,10 +46,12 @@ func (s Scenario) Run(c Client) (*Result, error) {
 		// A request that never succeeds would never end.
 		c.Deadline = s.Length
 	}
-	n := s.Length/Bucket + 1
+	n := s.Length / Bucket
 	r := &running{
 		Scenario: s, Client: c, begin: time.Now(), url: &url.URL{Scheme: "http", Host: "server.test", Path: "/"},
-		server: s.server(), result: &Result{scenario: s, Begun: make([]int, n), OK: make([]int, n)},
+		server: s.server(), result: &Result{
+			scenario: s, Begun: make([]int, n), OK: make([]int, n), Attempts: make([]int, n), Successes: make([]int, n),
+		},
 	}
 	transports := make([]*httpretry.RetryTransport, c.Processes)
 	random := rand.New(rand.NewPCG(s.Seed, 10))
@@ -129,7 +131,7 @@ func (r *running) answer(isRetry bool) Answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Since(r.begin)
-	r.result.sent(now)
+	count(r.result.Attempts, now)
 	if isRetry {
 		r.result.Retries++
 	}

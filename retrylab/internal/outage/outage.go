@@ -122,56 +122,49 @@ func (s Scenario) server() func(time.Duration) Answer {
 	}
 }
 
-func (r *Result) sent(at time.Duration) { r.count(&r.Attempts, at) }
-
 func (r *Result) ended(start, at time.Duration, ok bool) {
-	bucket := int(start / Bucket)
-	r.Begun[bucket]++
+	count(r.Begun, start)
 	if !ok {
 		r.ToFailure = append(r.ToFailure, at-start)
 		return
 	}
-	r.OK[bucket]++
-	r.count(&r.Successes, at)
+	count(r.OK, start)
+	count(r.Successes, at)
 	if start >= r.scenario.From {
 		r.ToSuccess = append(r.ToSuccess, at-start)
 	}
 }
 
-func (r *Result) count(buckets *[]int, at time.Duration) {
-	// A slow server works for weeks on its queue. That would be many buckets.
-	if at >= r.scenario.Length {
-		return
+// count counts one at a time. A slow server works for weeks on its queue, which
+// is after the last bucket.
+func count(buckets []int, at time.Duration) {
+	if i := int(at / Bucket); i < len(buckets) {
+		buckets[i]++
 	}
-	i := int(at / Bucket)
-	for len(*buckets) <= i {
-		*buckets = append(*buckets, 0)
+}
+
+// Sum returns the counts from one time to another.
+func Sum(buckets []int, from, to time.Duration) (sum int) {
+	for _, n := range buckets[from/Bucket : to/Bucket] {
+		sum += n
 	}
-	(*buckets)[i]++
+	return sum
 }
 
 // Total returns how many requests began from one time to another, and how many
 // of them succeeded.
 func (r *Result) Total(from, to time.Duration) (begun, ok int) {
-	for i := from / Bucket; i < min(to/Bucket, time.Duration(len(r.Begun))); i++ {
-		begun += r.Begun[i]
-		ok += r.OK[i]
-	}
-	return begun, ok
+	return Sum(r.Begun, from, to), Sum(r.OK, from, to)
 }
 
 // Load returns the attempts from one time to another, as a multiple of the
 // requests that began. It is NaN if none did.
 func (r *Result) Load(from, to time.Duration) float64 {
-	attempts := 0
-	for i := from / Bucket; i < min(to/Bucket, time.Duration(len(r.Attempts))); i++ {
-		attempts += r.Attempts[i]
-	}
-	begun, _ := r.Total(from, to)
+	begun := Sum(r.Begun, from, to)
 	if begun == 0 {
 		return math.NaN()
 	}
-	return float64(attempts) / float64(begun)
+	return float64(Sum(r.Attempts, from, to)) / float64(begun)
 }
 
 // Success returns the share of all requests that succeed.
@@ -202,17 +195,14 @@ func (r *Result) Busiest() int {
 
 // Peak returns the most attempts in a bucket after the beginning of the outage.
 func (r *Result) Peak() int {
-	return slices.Max(append(r.Attempts[min(int(r.scenario.From/Bucket), len(r.Attempts)):], 0))
+	return slices.Max(r.Attempts[r.scenario.From/Bucket:])
 }
 
 // AtEnd returns the attempts per second in the last tenth of the simulation.
 func (r *Result) AtEnd() float64 {
-	from := r.scenario.Length * 9 / 10 / Bucket
-	attempts := 0
-	for _, n := range r.Attempts[min(int(from), len(r.Attempts)):] {
-		attempts += n
-	}
-	return float64(attempts) / (r.scenario.Length - from*Bucket).Seconds()
+	end := r.scenario.Length
+	from := (end * 9 / 10).Truncate(Bucket)
+	return float64(Sum(r.Attempts, from, end)) / (end - from).Seconds()
 }
 
 // Recovered returns how long after the outage as many of the requests of each
