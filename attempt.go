@@ -68,7 +68,7 @@ func (s *sending) send() (*http.Response, error) {
 	if s.sendsOriginal() {
 		s.begun = true
 		resp, err := s.engine.base.RoundTrip(s.caller.req)
-		return s.readAhead(s.caller.req, resp, err)
+		return s.readAhead(s.caller.req, resp, s.engine.base.ownError(s.caller.req, err))
 	}
 	return s.sendFramed()
 }
@@ -80,7 +80,7 @@ func (s *sending) sendFramed() (*http.Response, error) {
 	for sends := 1; ; sends++ {
 		s.attempt = s.newAttempt(f)
 		resp, err := s.sendCopy(s.attempt)
-		// The error may be that of another request (base.RoundTrip), and the cause that
+		// The error may be that of another request (base.ownError), and the cause that
 		// of an outer attempt, in whose context a layer sends this request.
 		wrong := context.Cause(s.attempt.req.Context()) == wire.ErrProtocol && !s.caller.hasEnded()
 		switch {
@@ -164,7 +164,8 @@ func (s *sending) roundTrip(a *attempt) (*http.Response, error) {
 	defer s.body.Watch(a.req.Context())()
 	a.inRoundTrip.Store(true)
 	defer a.inRoundTrip.Store(false)
-	return s.engine.base.RoundTrip(&a.req)
+	resp, err := s.engine.base.RoundTrip(&a.req)
+	return resp, s.engine.base.ownError(&a.req, err)
 }
 
 // newAttempt makes the copy of the caller's request that is sent next. It does

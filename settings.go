@@ -219,16 +219,16 @@ func closeIdleConnections(rt http.RoundTripper) {
 	}
 }
 
-// RoundTrip returns what Base's RoundTrip does. Over HTTP/1, net/http gives a
+// ownError returns err, which RoundTrip has returned for req, unless it is the cause
+// with which another request was canceled. Over HTTP/1, net/http gives a
 // connection to the next request before it hands over a response without a
 // body. If the next request is canceled then, both get its cause (Go issue
 // 41600). That must not decide about this one, which the server has processed.
-func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(req)
+func (b *base) ownError(req *http.Request, err error) error {
 	if err != nil && b.transport != nil && context.Cause(req.Context()) == nil && isCause(err) {
-		err = errOtherCanceled
+		return errOtherCanceled
 	}
-	return resp, err
+	return err
 }
 
 // isKnown reports whether the innermost transport is known, and no layer above it

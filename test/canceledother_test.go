@@ -30,7 +30,7 @@ func TestCancelOfAnotherRequest(t *testing.T) {
 		"too many sends":  wire.ErrTooManySends,
 		"attempt timeout": attemptTimeoutError(t),
 	} {
-		for _, layers := range []layering{noLayer, knownLayer, unknownLayer} {
+		for _, layers := range []layering{noLayer, knownLayer, unknownLayer, observed} {
 			for method, want := range map[string]int32{"POST": 1, "GET": 2} {
 				// An unknown layer may have ended the request itself.
 				if layers == unknownLayer && method == "GET" {
@@ -43,6 +43,9 @@ func TestCancelOfAnotherRequest(t *testing.T) {
 		}
 	}
 }
+
+// observed is noLayer for a transport that has an Observe.
+const observed layering = "observed"
 
 func testCancelOfAnother(
 	t *testing.T, layers layering, method string, cause error, executions int32) {
@@ -67,7 +70,12 @@ func testCancelOfAnother(
 			}
 		}})
 	req := contract.Request(t, method, srv.URL+"/first", "").WithContext(ctx)
-	resp, err := layers.transport(t, base).RoundTrip(req)
+	transport := layers.transport(t, base)
+	if layers == observed {
+		transport = contract.Unchecked(t, httpretry.Config{Base: base,
+			Policy: contract.RetryEvery(0), Observe: func(context.Context, httpretry.Event) {}})
+	}
+	resp, err := transport.RoundTrip(req)
 	leave()
 	assert.True(t, offered.Load())
 	assert.Equal(t, executions, executed.Load())
