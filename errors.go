@@ -153,12 +153,10 @@ var errRequestCanceled = errors.New("request canceled")
 var errOtherCanceled = fmt.Errorf(
 	"the connection was closed by the cancel of another request: %w", io.ErrUnexpectedEOF)
 
-// isCause reports whether err may be the cause with which a request was canceled.
-// An error that states its Outcome is a layer's own.
+// isCause reports whether err may be the cause with which this package has
+// canceled an attempt. ErrInformational is an error that a hook returns.
 func isCause(err error) bool {
-	_, states := statedOutcome(err)
-	return isOwnError(err) && !errors.Is(err, wire.ErrInformational) || // of a hook
-		errors.Is(err, context.Canceled) && !states
+	return isOwnError(err) && !errors.Is(err, wire.ErrInformational)
 }
 
 // isOwnError reports whether err was made here, not by Base. net/http wraps

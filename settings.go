@@ -3,6 +3,7 @@ package httpretry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -225,7 +226,10 @@ func closeIdleConnections(rt http.RoundTripper) {
 // body. If the next request is canceled then, both get its cause (Go issue
 // 41600). That must not decide about this one, which the server has processed.
 func (b *base) ownError(req *http.Request, err error) error {
-	if err != nil && b.transport != nil && context.Cause(req.Context()) == nil && isCause(err) {
+	switch {
+	case err == nil, b.transport == nil, context.Cause(req.Context()) != nil:
+	// A layer may have canceled a context of its own.
+	case isCause(err), b.isNetHTTP(req.URL) && errors.Is(err, context.Canceled):
 		return errOtherCanceled
 	}
 	return err
