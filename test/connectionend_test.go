@@ -25,6 +25,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
 // executed counts how often requests were executed, by their Request-Id.
@@ -43,12 +44,12 @@ func (e *executed) note(id string) {
 }
 
 // sendPOSTs sends keyless POSTs without a body from many clients at a time, and
-// returns how many failed.
+// returns the errors of those that failed.
 func sendPOSTs(
-	t *testing.T, transport http.RoundTripper, url string, clients, each int) (failed int) {
+	t *testing.T, transport http.RoundTripper, url string, clients, each int) (errs []error) {
 	t.Helper()
 	var wg sync.WaitGroup
-	var failures atomic.Int32
+	var mu sync.Mutex
 	for client := range clients {
 		wg.Go(func() {
 			for i := range each {
@@ -56,8 +57,9 @@ func sendPOSTs(
 				req.Header.Set("Request-Id", strconv.Itoa(client*each+i))
 				resp, err := transport.RoundTrip(req)
 				if err != nil {
-					failures.Add(1)
-					t.Log(err)
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
 					continue
 				}
 				_, _ = io.Copy(io.Discard, resp.Body)
@@ -66,7 +68,7 @@ func sendPOSTs(
 		})
 	}
 	wg.Wait()
-	return int(failures.Load())
+	return errs
 }
 
 // A host changes from HTTP/2 to HTTP/1 and back. A request without a body is
@@ -91,13 +93,20 @@ func TestFramingOfAHostThatChanges(t *testing.T) {
 				w.Header().Set("Connection", "close")
 			}
 		})
-		failed := sendPOSTs(t, layers.transport(t, base), "https://example.com", clients, each)
-		// If a connection of HTTP/1 ends unused, net/http may go on over HTTP/2 with a
-		// request that was framed for HTTP/1.
-		if layers == noLayer {
-			assert.LessOrEqual(t, failed, clients*each/100)
+		errs := sendPOSTs(t, layers.transport(t, base), "https://example.com", clients, each)
+		stopped := 0
+		for _, err := range errs {
+			if errors.Is(err, wire.ErrResent) {
+				stopped++
+			}
 		}
-		assert.GreaterOrEqual(t, len(count.times), clients*each-failed)
+		// If a connection of HTTP/1 ends unused, net/http may go on over HTTP/2 with a
+		// request that was framed for HTTP/1. If the machine is slow, more may fail,
+		// because the server closes a connection one second after its GOAWAY.
+		if layers == noLayer {
+			assert.LessOrEqual(t, stopped, clients*each/100)
+		}
+		assert.GreaterOrEqual(t, len(count.times), clients*each-len(errs))
 		for id, n := range count.times {
 			assert.Equal(t, 1, n, "executions of %s", id)
 		}
@@ -129,7 +138,7 @@ func TestFramingOfAHostThatChangesEachTime(t *testing.T) {
 	// The first request expects HTTP/1, and ends over HTTP/2, which the second expects.
 	for _, want := range []int{11, 12} {
 		dials = 0
-		assert.Zero(t, sendPOSTs(t, transport, "https://example.com", 1, 1))
+		assert.Empty(t, sendPOSTs(t, transport, "https://example.com", 1, 1))
 		assert.Equal(t, want, dials)
 	}
 }
@@ -318,10 +327,10 @@ func TestFramingOfTheFirstBurst(t *testing.T) {
 			transport := tt.layers.transport(t, base)
 			want := int32(clients)
 			if tt.name != "direct" {
-				assert.Zero(t, sendPOSTs(t, transport, "https://"+srv.Addr, 1, 1))
+				assert.Empty(t, sendPOSTs(t, transport, "https://"+srv.Addr, 1, 1))
 				want++
 			}
-			assert.Zero(t, sendPOSTs(t, transport, "https://"+srv.Addr, clients, 1))
+			assert.Empty(t, sendPOSTs(t, transport, "https://"+srv.Addr, clients, 1))
 			assert.Equal(t, want, executions.Load())
 		})
 	}
