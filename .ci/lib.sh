@@ -87,17 +87,13 @@ report() {
 	echo "all is well"
 }
 
-# table prints the steps with their seconds.
-table() {
+# finish STATUS ends the script, and prints the table.
+finish() {
+	local status=$1
+	if [ "$status" -eq 0 ]; then end_step; else end_step ' FAILED'; fi
 	printf '\n%8s  %8s\n' seconds CPU
 	awk -F '\t' '{ printf "%8d  %8d  %s\n", $1, $2, $3; seconds += $1; cpu += $2 }
 		END { printf "%8d  %8d  in all\n", seconds, cpu }' "$times"
-}
-
-finish() { # status
-	local status=$1
-	if [ "$status" -eq 0 ]; then end_step; else end_step ' FAILED'; fi
-	table
 	rm -rf "$work"
 	exit "$status"
 }
@@ -183,11 +179,14 @@ lint() {
 	(cd "$1" && "$linter" run)
 }
 
-# declarations FOLDER prints the exported declarations of a package: those that
-# go doc prints, without comments.
-declarations() {
-	go -C "$1" doc -all . | awk '/^(CONSTANTS|VARIABLES|FUNCTIONS|TYPES)$/ { begun = 1; next }
-		begun && NF && !/^ / && !/^\t*\/\// { sub(/ +\/\/ .*/, ""); gsub(/ +/, " "); print }'
+# show FOLDER PATTERN... runs a program, whose output has to match each pattern.
+show() {
+	local output expected
+	output=$(go -C "$1" run .)
+	echo "$output"
+	for expected in "${@:2}"; do
+		grep -Eq -- "$expected" <<<"$output" || fail "$1 does not show: $expected"
+	done
 }
 
 # style checks what a reviewer would send back. It needs no more than Go, git and
@@ -209,7 +208,9 @@ style() {
 	for folder in . strategies policies policyfile retrytest retrydebug otelretry redisbudget; do
 		golden=.ci/api/$folder.txt
 		[ "$folder" != . ] || golden=.ci/api/httpretry.txt
-		declarations "$folder" >"$work/api"
+		# The exported declarations: those that go doc prints, without comments.
+		go -C "$folder" doc -all . | awk '/^(CONSTANTS|VARIABLES|FUNCTIONS|TYPES)$/ { begun = 1; next }
+			begun && NF && !/^ / && !/^\t*\/\// { sub(/ +\/\/ .*/, ""); gsub(/ +/, " "); print }' >"$work/api"
 		diff -u "$golden" "$work/api" || {
 			cp "$work/api" "$golden"
 			changed+=" $golden"

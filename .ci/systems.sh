@@ -8,12 +8,11 @@ need qemu-s390x-static qemu-user-static
 need wine wine wine64
 need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64-win32
 
-emulated() { # architecture, emulator
-	CGO_ENABLED=0 GOARCH=$1 TEST_EMULATOR=$2 go test -count=1 -exec "$2" ./...
-}
 # Each waits for one slow package, with a processor idle. s390x is big-endian.
 for system in arm64:aarch64 s390x:s390x; do
-	beside "linux/${system%:*}, by QEMU" emulated "${system%:*}" "qemu-${system#*:}-static"
+	emulator=qemu-${system#*:}-static
+	beside "linux/${system%:*}, by QEMU" env CGO_ENABLED=0 GOARCH="${system%:*}" TEST_EMULATOR="$emulator" \
+		go test -count=1 -exec "$emulator" ./...
 done
 
 windows() {

@@ -3,13 +3,10 @@ package repository
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry/internal/defaults"
 )
@@ -24,8 +21,9 @@ func TestDefaultsAreDocumented(t *testing.T) {
 		"Burst":  fmt.Sprintf("0 means %d;", defaults.Burst),
 		"Window": fmt.Sprintf("0 means %g seconds.", defaults.Window.Seconds()),
 	}
+	packages := ownPackages(t)
 	for path, want := range map[string]map[string]string{
-		"../../policy.go Policy": {
+		module + " Policy": {
 			"MaxAttempts": fmt.Sprintf("0 means %d;", defaults.MaxAttempts),
 			"Backoff": fmt.Sprintf("Nil means strategies.DecorrelatedV2{Median: %v, Max: %v}. "+
 				"After a 429 (Too Many Requests), and while the host has not succeeded since an "+
@@ -35,11 +33,11 @@ func TestDefaultsAreDocumented(t *testing.T) {
 			"IdempotencyHeader": fmt.Sprintf(`"" means %q`, defaults.IdempotencyHeader),
 			"ReplayBuffer":      fmt.Sprintf("0 means %g KiB;", defaults.ReplayBuffer/1024.0),
 		},
-		"../../budget.go HostBudget":              hostBudget,
-		"../../redisbudget/redisbudget.go Config": hostBudget,
+		module + " HostBudget":         hostBudget,
+		module + "/redisbudget Config": hostBudget,
 	} {
-		file, name, _ := strings.Cut(path, " ")
-		comments := fieldComments(t, file, name)
+		importPath, name, _ := strings.Cut(path, " ")
+		comments := fieldComments(packages[importPath], name)
 		for field, text := range want {
 			assert.Contains(t, comments[field], text, "the comment on %s.%s", name, field)
 		}
@@ -48,23 +46,19 @@ func TestDefaultsAreDocumented(t *testing.T) {
 
 // fieldComments returns the comments on the fields of a struct, each on one
 // line.
-func fieldComments(t *testing.T, file, name string) map[string]string {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-	require.NoError(t, err)
+func fieldComments(p documented, name string) map[string]string {
 	comments := map[string]string{}
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		spec, ok := n.(*ast.TypeSpec)
-		if !ok || spec.Name.Name != name {
-			return true
+	for _, typ := range p.Types {
+		if typ.Name != name {
+			continue
 		}
+		spec := typ.Decl.Specs[0].(*ast.TypeSpec)
 		for _, field := range spec.Type.(*ast.StructType).Fields.List {
 			text := field.Doc.Text() + field.Comment.Text()
 			for _, n := range field.Names {
 				comments[n.Name] = strings.Join(strings.Fields(text), " ")
 			}
 		}
-		return false
-	})
+	}
 	return comments
 }

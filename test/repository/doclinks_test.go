@@ -6,7 +6,6 @@ import (
 	"go/doc/comment"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -67,47 +66,44 @@ type documented struct {
 // ownPackages returns the packages of all modules by their import paths.
 func ownPackages(t *testing.T) map[string]documented {
 	t.Helper()
+	files := map[string][]string{}
+	for _, file := range filesBelow(t, "../..", ".go") {
+		dir := filepath.ToSlash(filepath.Dir(file)[len("../.."):])
+		importPath := path.Join(module, dir)
+		files[importPath] = append(files[importPath], file)
+	}
 	packages := map[string]documented{}
-	require.NoError(t, filepath.WalkDir("../..", func(dir string, d fs.DirEntry, err error) error {
-		name := filepath.Base(dir)
-		switch {
-		case err != nil || !d.IsDir():
-			return err
-		case name != ".." && strings.HasPrefix(name, ".") || name == "testdata":
-			return filepath.SkipDir
-		}
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		importPath := path.Join(module, filepath.ToSlash(dir[len("../.."):]))
-		if p := parsePackage(t, importPath, files, 0); p.Package != nil {
+	for importPath, paths := range files {
+		if p := parsePackage(t, importPath, paths, 0); p.Package != nil {
 			packages[importPath] = p
 		}
-		return err
-	}))
+	}
 	return packages
 }
 
-// parsePackage returns the package in these files. Test files do not count.
+// parsePackage returns the package in these files. Of test files, it has only
+// the Examples.
 func parsePackage(
 	t *testing.T, importPath string, paths []string, mode doc.Mode) (p documented) {
 	t.Helper()
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
 		file, err := parser.ParseFile(
 			fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		require.NoError(t, err)
 		files = append(files, file)
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
 		for _, group := range file.Comments {
 			p.comments = append(p.comments, group.Text())
 		}
 	}
-	if len(files) > 0 {
-		var err error
-		p.Package, err = doc.NewFromFiles(fset, files, importPath, mode)
-		require.NoError(t, err)
+	parsed, err := doc.NewFromFiles(fset, files, importPath, mode)
+	require.NoError(t, err)
+	if parsed.Name != "" { // there are files besides tests
+		p.Package = parsed
 	}
 	return p
 }

@@ -2,10 +2,6 @@ package repository
 
 import (
 	"go/doc"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,7 +33,7 @@ var withoutExample = map[string][]string{
 }
 
 // TestExamples checks that each exported function and type has an Example that
-// runs, unless withoutExample has it.
+// runs, unless withoutExample has it. An Example of a method counts for its type.
 func TestExamples(t *testing.T) {
 	exceptions := map[string]bool{}
 	for _, names := range withoutExample {
@@ -50,40 +46,31 @@ func TestExamples(t *testing.T) {
 		"/redisbudget", "/retrydebug", "/retrytest", "/strategies"} {
 		p := own[module+name]
 		require.NotNil(t, p.Package, name)
-		have := examplesOf(t, filepath.Join("../..", name))
-		check := func(name string) {
+		all := p.Examples
+		check := func(name string, examples []*doc.Example) {
 			qualified := p.Name + "." + name
-			assert.NotEqual(t, have[name], exceptions[qualified], "the Example of %s", qualified)
+			assert.NotEqual(t, len(examples) > 0, exceptions[qualified],
+				"the Example of %s", qualified)
 			delete(exceptions, qualified)
+			all = append(all, examples...)
 		}
 		for _, f := range p.Funcs {
-			check(f.Name)
+			check(f.Name, f.Examples)
 		}
 		for _, typ := range p.Types {
-			check(typ.Name)
-			for _, f := range typ.Funcs {
-				check(f.Name)
+			examples := typ.Examples
+			for _, method := range typ.Methods {
+				examples = append(examples, method.Examples...)
 			}
+			check(typ.Name, examples)
+			for _, f := range typ.Funcs {
+				check(f.Name, f.Examples)
+			}
+		}
+		for _, example := range all {
+			assert.NotEmpty(t, example.Output, "Example%s in %s has no output",
+				example.Name, p.ImportPath)
 		}
 	}
 	assert.Empty(t, exceptions, "names that do not exist")
-}
-
-// examplesOf returns the names of which the tests in a folder have an Example
-// that runs. An Example of a method counts for its type.
-func examplesOf(t *testing.T, dir string) map[string]bool {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	require.NoError(t, err)
-	names := map[string]bool{}
-	for _, path := range paths {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		require.NoError(t, err)
-		for _, example := range doc.Examples(file) {
-			name, _, _ := strings.Cut(example.Name, "_")
-			names[name] = assert.NotEmpty(t, example.Output,
-				"Example%s in %s has no output", example.Name, path) || names[name]
-		}
-	}
-	return names
 }

@@ -22,7 +22,8 @@ var (
 // TestHazards checks docs/internals/hazards.md against all tests of the
 // repository, those of nested modules included. Each code in a comment has an
 // entry. Each entry names tests, all of which exist, and all tests whose
-// comments cite it. Limits, L1 and so on, need no tests.
+// comments cite it. Limits, L1 and so on, need no tests. The tests that the
+// other documents beside it name exist, too.
 func TestHazards(t *testing.T) {
 	doc := read(t, "../../docs/internals/hazards.md")
 	cited, tests := readTests(t)
@@ -37,9 +38,11 @@ func TestHazards(t *testing.T) {
 		assert.True(t, limit || testName.MatchString(text),
 			"hazards.md: entry %s names no test", code)
 	}
-	for _, name := range testName.FindAllStringSubmatch(doc, -1) {
-		_, exists := tests[name[1]]
-		assert.True(t, exists, "hazards.md names %s, which does not exist", name[1])
+	for _, file := range filesBelow(t, "../../docs/internals", ".md") {
+		for _, name := range testName.FindAllStringSubmatch(read(t, file), -1) {
+			_, exists := tests[name[1]]
+			assert.True(t, exists, "%s names %s, which does not exist", file, name[1])
+		}
 	}
 	for code, position := range cited {
 		assert.NotEmpty(t, entries[code], "%s: hazards.md has no entry %s", position, code)

@@ -109,7 +109,6 @@ func TestRetrytestImportsNoTesting(t *testing.T) {
 // the released modules, and of no other one.
 func TestLicenses(t *testing.T) {
 	required := regexp.MustCompile(`(?m)^(?:require |\t)(\S+?)(?:/v\d+)? v`)
-	named := regexp.MustCompile("`([^`]+)`")
 	security := read(t, "../../SECURITY.md")
 	for name, folder := range map[string]string{
 		"core": ".", "otelretry": "otelretry", "redisbudget": "redisbudget", "retrylab": "retrylab",
@@ -117,8 +116,8 @@ func TestLicenses(t *testing.T) {
 		row := regexp.MustCompile(`(?m)^\| ` + name + ` \|.*:.*$`).FindString(security)
 		require.NotEmpty(t, row, name)
 		names := make(map[string]bool)
-		for _, match := range named.FindAllStringSubmatch(row, -1) {
-			names[match[1]] = false
+		for _, short := range spans(row) {
+			names[short] = false
 		}
 		file := read(t, "../../"+folder+"/go.mod")
 		for _, match := range required.FindAllStringSubmatch(file, -1) {
