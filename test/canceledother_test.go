@@ -97,6 +97,22 @@ func sendBeforeCancel(
 	return err
 }
 
+// The cancel of the request itself is not that of another one.
+func TestCancelOfTheRequestItself(t *testing.T) {
+	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {})
+	for _, method := range []string{"GET", "POST"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GotConn: func(httptrace.GotConnInfo) { cancel() }})
+		base := new(http.Transport)
+		req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
+		_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
+		require.ErrorIs(t, err, context.Canceled)
+		assert.NotContains(t, err.Error(), "another request")
+		base.CloseIdleConnections()
+	}
+}
+
 // cancelOnConnection sends a request, and cancels it with cause as soon as it has
 // a connection.
 func cancelOnConnection(t *testing.T, base http.RoundTripper, url string, cause error) {
