@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 
 const budgetNames = "default, strict, unlimited, shared, aws, aws2026, grpc, proxy"
 
-// budgetsOf returns the budget of each process by the name of its kind. The kinds
-// default, strict and shared have the fields of h.
+// budgetsOf returns the budget of each process by the name of its kind, which is
+// one of budgetNames. The kinds default, strict and shared have the fields of h.
 //
 //	default    h
 //	strict     h with Strict, so that it is of all retries
@@ -26,31 +25,36 @@ const budgetNames = "default, strict, unlimited, shared, aws, aws2026, grpc, pro
 //	           takes 1 and each success returns 0.1; retries need more than 5
 //	proxy      that of Envoy and the Gateway API, in one proxy for all
 //	           processes: retries are at most 20 % of the attempts of 10 s
-func budgetsOf(kind string, h *httpretry.HostBudget) (func() httpretry.Budget, error) {
-	own := func(strict bool) *httpretry.HostBudget {
-		return &httpretry.HostBudget{Ratio: h.Ratio, Burst: h.Burst, Window: h.Window, Strict: strict}
+func budgetsOf(kind string, h *httpretry.HostBudget) func() httpretry.Budget {
+	own := func() *httpretry.HostBudget {
+		return &httpretry.HostBudget{Ratio: h.Ratio, Burst: h.Burst, Window: h.Window, Strict: h.Strict || kind == "strict"}
 	}
-	switch kind {
-	case "default":
-		return func() httpretry.Budget { return own(h.Strict) }, nil
-	case "strict":
-		return func() httpretry.Budget { return own(true) }, nil
-	case "shared":
-		one := own(h.Strict)
-		return func() httpretry.Budget { return one }, nil
-	case "unlimited":
-		return unlimited, nil
-	case "aws":
-		return func() httpretry.Budget { return &quota{retry: 5, timeout: 10, throttled: 5} }, nil
-	case "aws2026":
-		return func() httpretry.Budget { return &quota{retry: 14, timeout: 14, throttled: 5} }, nil
-	case "grpc":
-		return func() httpretry.Budget { return new(throttle) }, nil
-	case "proxy":
-		one := new(share)
-		return func() httpretry.Budget { return one }, nil
+	one, proxy := own(), new(share)
+	return func() httpretry.Budget {
+		switch kind {
+		case "shared":
+			return one
+		case "unlimited":
+			return httpretry.Unlimited{}
+		case "aws":
+			return &quota{retry: 5, timeout: 10, throttled: 5}
+		case "aws2026":
+			return &quota{retry: 14, timeout: 14, throttled: 5}
+		case "grpc":
+			return new(throttle)
+		case "proxy":
+			return proxy
+		}
+		return own()
 	}
-	return nil, fmt.Errorf("budget %q: want one of %s", kind, budgetNames)
+}
+
+// withBudgets returns the policy of each process: p with a budget of its own.
+func withBudgets(p httpretry.Policy, newBudget func() httpretry.Budget) func() httpretry.Policy {
+	return func() httpretry.Policy {
+		p.Budget = newBudget()
+		return p
+	}
 }
 
 func unlimited() httpretry.Budget { return httpretry.Unlimited{} }

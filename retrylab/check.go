@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -34,7 +36,7 @@ func (l lab) check(files []string) int {
 	for _, name := range files {
 		file, err := readPolicies(name)
 		if err == nil {
-			err = l.writePolicies(name, file)
+			_, err = io.WriteString(l.stdout, l.policiesText(name, file))
 		}
 		if err != nil {
 			fmt.Fprintln(l.stderr, err)
@@ -44,8 +46,8 @@ func (l lab) check(files []string) int {
 	return status
 }
 
-func (l lab) writePolicies(name string, file *policyfile.File) error {
-	w := l.stdout
+func (l lab) policiesText(name string, file *policyfile.File) string {
+	w := new(strings.Builder)
 	policies := file.Policies()
 	for _, key := range append([]string{""}, slices.Sorted(maps.Keys(policies))...) {
 		path, p := fmt.Sprintf("policies[%q]", key), policies[key]
@@ -55,31 +57,22 @@ func (l lab) writePolicies(name string, file *policyfile.File) error {
 		fmt.Fprintf(w, "%s: %s\n", name, path)
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, field := range file.Fields(key) {
-			from := field.From
-			switch from {
-			case "":
-				from = "-"
-			case path:
+			from := cmp.Or(field.From, "-")
+			if from == path {
 				from = "own"
 			}
 			fmt.Fprintf(table, "  %s\t%s\t%s\n", field.Name, from, field.Value)
 		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		table.Flush()
 		for _, warning := range l.checkWarnings(p) {
 			fmt.Fprintf(w, "  warning: %s\n", warning)
 		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
+		fmt.Fprintln(w)
 	}
 	for _, warning := range file.Warnings() {
-		if _, err := fmt.Fprintf(w, "warning: %s:%v\n", name, warning); err != nil {
-			return err
-		}
+		fmt.Fprintf(w, "warning: %s:%v\n", name, warning)
 	}
-	return nil
+	return w.String()
 }
 
 // maxChecked is the most attempts whose waits are drawn.
@@ -96,7 +89,7 @@ func (l lab) checkWarnings(p httpretry.Policy) []string {
 		return all
 	}
 	f.setDefaults()
-	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
+	backoff, err := parseStrategy("backoff", f.backoff, rand.New(rand.NewPCG(1, 40)).Float64, nil)
 	switch {
 	case f.attempts == 1:
 		warn("with MaxAttempts 1 there are no retries.")

@@ -28,16 +28,16 @@ func contend(l lab, o *options) (report.Report, error) {
 	}
 	ns, err := parseCounts("clients", *clients, 10_000)
 	if err := cmp.Or(
-		err, within("runs", *runs, 1, 10_000), o.durations("max", "hop", "deviation"),
+		err, within("runs", *runs, 1, 10_000), o.durations(1, "max", "hop", "deviation"),
 	); err != nil {
 		return report.Report{}, err
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0))
-	all, err := parseStrategies(*list, func(text string) (named, error) {
+	all, err := parseEach("strategies", *list, func(text string) (named, error) {
 		if text == "none" {
 			return named{Name: text}, nil
 		}
-		s, err := parseStrategy(text, random.Float64, map[string]time.Duration{"Max": *limit})
+		s, err := parseStrategy("strategies", text, random.Float64, map[string]time.Duration{"Max": *limit})
 		if err != nil {
 			return s, fmt.Errorf("%w, or none", err)
 		}

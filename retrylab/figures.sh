@@ -17,7 +17,7 @@ figure() {
 	mv "$work/$1-$number.svg" "$figures/$name.svg"
 }
 
-figure arrivals 1 plot -strategies=Exponential,Clamp,EqualJitter,FullJitter,DecorrelatedV2,AWSDecorrelated
+figure arrivals 1 plot -strategies=Exponential,EqualJitter,FullJitter,DecorrelatedV2,AWSDecorrelated
 figure calls 1 contention
 figure time 2 contention
 figure budgets 1 outage

@@ -1,8 +1,7 @@
 package main
 
 import (
-	"flag"
-	"fmt"
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -37,25 +36,11 @@ func incidents() map[string]incident {
 
 func incidentNames() string { return strings.Join(slices.Sorted(maps.Keys(incidents())), ", ") }
 
-// useIncident sets the flags of an incident that are not set.
+// useIncident sets the flags of an incident, and then those of the command line
+// again.
 func (o *options) useIncident(name string) error {
 	if name == "" {
 		return nil
 	}
-	in, ok := incidents()[name]
-	if !ok {
-		return fmt.Errorf("-incident %q: want one of %s", name, incidentNames())
-	}
-	given := map[string]bool{}
-	o.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for _, text := range in.flags {
-		flagName, value, _ := strings.Cut(strings.TrimPrefix(text, "-"), "=")
-		if given[flagName] {
-			continue
-		}
-		if err := o.Set(flagName, value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(oneOf("incident", name, incidentNames()), o.Parse(slices.Concat(incidents()[name].flags, o.args)))
 }

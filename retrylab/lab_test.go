@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -95,16 +96,16 @@ func TestBadFlags(t *testing.T) {
 		{"nothing", `"nothing": want plot, contention, outage, map, restart, layers, policy or check`},
 		{"plot -x", `flag provided but not defined: -x`},
 		{"plot extra", `"extra": want flags only`},
-		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
+		{"plot -failures=1", `-failures 1: want a value from 1000 to 10000000`},
 		{"plot -strategies=Foo", `-strategies: strategy "Foo": want one of Constant, `},
-		{"plot -failures=10000000 -retries=50", `want at most 100000000 retries of all 8 strategies together`},
+		{"plot -failures=10000000 -retries=50", `want at most 100000000 retries of all 7 strategies together`},
 		{"plot -o=/nonexistent/x", `-o /nonexistent/x: want a file in a directory that exists`},
 		{"plot -strategies=FullJitter,FullJitter", `-strategies "FullJitter": want it once`},
 		{"contention -clients=5,x", `-clients "x": want whole numbers from 1 to 10000, separated by commas`},
 		{"outage -fault=fire", `-fault "fire": want one of errors, stall, slow, throttle, refuse`},
 		{"outage -incident=fire", `-incident "fire": want one of cloudflare-2025-09-12, google-cloud-2025-06-12`},
-		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, aws2026, grpc, proxy or none`},
-		{"outage -cooldowns=never", `-cooldowns "never": want send, wait or fail`},
+		{"outage -budgets=free", `-budgets "free": want one of none, default, strict, unlimited, shared, aws, aws2026, grpc, proxy`},
+		{"outage -cooldowns=never", `-cooldowns "never": want one of send, wait, fail`},
 		{"outage -to=5s", `-from 20s -to 5s -length 2m30s: want times in this order`},
 		{"outage -retry-after=1s", `-retry-after 1s: want -fault errors or throttle`},
 		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
@@ -114,6 +115,8 @@ func TestBadFlags(t *testing.T) {
 		{"restart -cold=10s", `-cold 10s: want -load, too`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
+		{"layers -latency=1500us", `-latency 1.5ms: want a multiple of 1ms`},
+		{"policy -budget=none", `-budget "none": want one of default, strict, unlimited, shared, aws, aws2026, grpc, proxy`},
 		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
 	} {
 		args := strings.Fields(c.args)
@@ -238,8 +241,7 @@ func TestPolicyFile(t *testing.T) {
 	assert.Contains(t, run("-policy=a.test", "-budget=aws"), `and the budget "aws", in`)
 	assert.Contains(t, stdout, "however long it lasts 9 9")
 	assert.Contains(t, run(), `Up to 3 attempts with waits of DecorrelatedV2 and the budget "default"`)
-	stdout = run("-policy=b.test")
-	assert.Contains(t, stdout, `Up to 3 attempts with waits of DecorrelatedV2 and the budget "unlimited"`)
+	assert.Contains(t, run("-policy=b.test"), `Up to 3 attempts with waits of DecorrelatedV2 and the budget "unlimited"`)
 }
 
 // Files that are not valid are errors, and so are fields that are not known.
@@ -247,7 +249,7 @@ func TestBadPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	for text, want := range map[string]string{
 		`{"MaxAttempts": 3}`:                `-file: ` + file + `:1:2: MaxAttempts: unknown field: want $schema, version, default or policies`,
-		`{"default": {"maxAttempts": 101}}`: `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
+		`{"default": {"maxAttempts": 101}}`: `-file ` + file + `: -attempts 101: want a value from 0 to 100`,
 		`{"policies": {"b.test": {}}}`:      `-policy "a.test": want one of ["b.test"]`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -357,14 +359,10 @@ func TestDefaults(t *testing.T) {
 		shown[field.Name] = field.Value
 	}
 	assert.Equal(t, shown["maxAttempts"], strconv.Itoa(defaultAttempts), "-attempts")
-	waits := func(text string) (all []time.Duration) {
-		s, err := parseStrategy(text, rand.New(rand.NewPCG(1, 2)).Float64, nil)
+	waits := func(text string) []time.Duration {
+		s, err := parseStrategy("backoff", text, rand.New(rand.NewPCG(1, 2)).Float64, nil)
 		require.NoError(t, err)
-		next := s.Strategy.Start()
-		for range 30 {
-			all = append(all, next())
-		}
-		return all
+		return strategies.Take(s.Strategy, 30)
 	}
 	var f policyFlags
 	require.NoError(t, f.use(httpretry.Policy{}))
@@ -405,7 +403,7 @@ func TestWarnings(t *testing.T) {
 		{"-timeout=50ms", "AttemptTimeout is 50ms and the latency is 50ms: each attempt times out"},
 		{"-timeout=1s_-burst=-1_-processes=3001", "each budget allows 1 failed retries per Window"},
 		{"-backoff=Spread Fraction=0.05 Of=Exponential Base=1s", "retry within the same 10ms: use a strategy that is more random"},
-		{"-backoff=Clamp Base=1s", "retry at the same moment: their waits are cut off at a bound"},
+		{"-backoff=Capped Max=600ms Of=Jitter Of=Constant Wait=1s", "retry at the same moment: their waits are cut off at a bound"},
 		{"-attempts=-1_-timeout=1s", "only the budget ends a request that never succeeds"},
 		{"-timeout=1s_-attempts=50_-backoff=Constant", "the 49 waits take no time in all: use longer waits"},
 		{"-timeout=1s_-ratio=20", "a Ratio of 20 allows 20 failed retries for each success: 20 % is 0.2"},
@@ -415,7 +413,7 @@ func TestWarnings(t *testing.T) {
 		var f policyFlags
 		f.add(o)
 		require.NoError(t, f.parse(o))
-		backoff, err := f.strategy(rand.New(rand.NewPCG(1, 2)).Float64)
+		backoff, err := parseStrategy("backoff", f.backoff, rand.New(rand.NewPCG(1, 2)).Float64, nil)
 		require.NoError(t, err)
 		e, err := lab{clock: virtual.New(t)}.ends(&f, 1)
 		require.NoError(t, err)
@@ -608,7 +606,7 @@ func TestRandomFailures(t *testing.T) {
 
 func sampleOf(t *testing.T, text string, clients int) *sample {
 	t.Helper()
-	s, err := parseStrategy(text, rand.New(rand.NewPCG(1, 2)).Float64, map[string]time.Duration{"Base": time.Second, "Median": time.Second})
+	s, err := parseStrategy("strategies", text, rand.New(rand.NewPCG(1, 2)).Float64, map[string]time.Duration{"Base": time.Second, "Median": time.Second})
 	require.NoError(t, err)
 	return takeSample(s.Strategy, clients, 5)
 }
@@ -619,7 +617,7 @@ func TestPeaksAsPublished(t *testing.T) {
 		strategy string
 		peak     float64
 	}{
-		{"Exponential", 1}, {"Clamp", 0.336}, {"EqualJitter", 0.02}, {"FullJitter", 0.0156},
+		{"Exponential", 1}, {"EqualJitter", 0.02}, {"FullJitter", 0.0156},
 		{"DecorrelatedV2", 0.0109}, {"AWSDecorrelated", 0.0065},
 	} {
 		got := sampleOf(t, c.strategy, 400_000).Peaks(10 * time.Millisecond)[0]
@@ -650,8 +648,6 @@ func TestPeaksOfAnyInterval(t *testing.T) {
 	}
 }
 
-func alwaysHalf() float64 { return 0.5 }
-
 func TestParseStrategy(t *testing.T) {
 	defaults := map[string]time.Duration{"Base": time.Second, "Median": 2 * time.Second, "Wait": 3 * time.Second}
 	for _, c := range []struct {
@@ -661,12 +657,10 @@ func TestParseStrategy(t *testing.T) {
 		{"exponential base=10ms factor=3", []time.Duration{10, 30, 90}},
 		{"FastFirst Of=Exponential Base=10ms", []time.Duration{0, 10, 20}},
 		{"Capped Max=15ms Of=Jitter Of=Exponential Base=10ms", []time.Duration{5, 10, 15}},
-		{"Clamp Base=10ms Max=1s", []time.Duration{15, 22, 33}},
-		{"FastFirst Of=clamp Base=10ms", []time.Duration{0, 15, 22}},
 		{"Constant Wait=0", []time.Duration{0, 0, 0}},
 		{"Jitter Of=Linear Max=2s", []time.Duration{500, 1000, 1000}},
 	} {
-		s, err := parseStrategy(c.text, alwaysHalf, defaults)
+		s, err := parseStrategy("strategies", c.text, func() float64 { return 0.5 }, defaults)
 		require.NoError(t, err, c.text)
 		assert.Equal(t, c.text, s.Name)
 		for i, wait := range strategies.Take(s.Strategy, 3) {
@@ -675,36 +669,16 @@ func TestParseStrategy(t *testing.T) {
 	}
 }
 
-// A third of the first waits of the flawed strategy are exactly its Base.
-func TestClamp(t *testing.T) {
-	const n = 100_000
-	c := clamp{Rand: rand.New(rand.NewPCG(1, 2)).Float64}
-	exact := 0
-	for range n {
-		if c.Start()() == 100*time.Millisecond {
-			exact++
-		}
-	}
-	assert.InDelta(t, 1.0/3, float64(exact)/n, 0.008)
-}
-
 var failed = httpretry.AttemptResult{Number: 1, Status: http.StatusBadGateway, Outcome: httpretry.Transient}
 
-func allowed(b httpretry.Budget) int { return allowedAfter(b, failed) }
-
-func allowedAfter(b httpretry.Budget, last httpretry.AttemptResult) (n int) {
+func allowed(b httpretry.Budget, last httpretry.AttemptResult) (n int) {
 	for n < 10_000 && b.Withdraw(context.Background(), last) {
 		n++
 	}
 	return n
 }
 
-func budgetOf(t *testing.T, kind string, h *httpretry.HostBudget) (first, second httpretry.Budget) {
-	t.Helper()
-	next, err := budgetsOf(kind, h)
-	require.NoError(t, err)
-	return next(), next()
-}
+func budgetOf(kind string) httpretry.Budget { return budgetsOf(kind, new(httpretry.HostBudget))() }
 
 func record(b httpretry.Budget, n, status int, outcome httpretry.Outcome, charged httpretry.AttemptResult) {
 	for range n {
@@ -720,66 +694,78 @@ func TestBurst(t *testing.T) {
 	for kind, want := range map[string]int{
 		"default": 7, "strict": 7, "shared": 7, "unlimited": 10_000, "aws": 100, "aws2026": 35, "grpc": 10_000, "proxy": 0,
 	} {
-		first, second := budgetOf(t, kind, &httpretry.HostBudget{Burst: 7})
-		assert.Equal(t, want, allowed(first), kind)
+		next := budgetsOf(kind, &httpretry.HostBudget{Burst: 7})
+		assert.Equal(t, want, allowed(next(), failed), kind)
 		if kind == "shared" {
 			want = 0
 		}
-		assert.Equal(t, want, allowed(second), "%s: another process", kind)
+		assert.Equal(t, want, allowed(next(), failed), "%s: another process", kind)
 	}
-	_, err := budgetsOf("free", new(httpretry.HostBudget))
-	assert.ErrorContains(t, err, `budget "free": want one of default, `)
 }
 
 func TestStrict(t *testing.T) {
 	for kind, want := range map[string]int{"default": 2, "strict": 0} {
-		b, _ := budgetOf(t, kind, new(httpretry.HostBudget))
-		require.Equal(t, 5, allowed(b))
+		b := budgetOf(kind)
+		require.Equal(t, 5, allowed(b, failed))
 		record(b, 1, http.StatusOK, httpretry.Final, failed)
-		assert.Equal(t, want, allowed(b), kind)
+		assert.Equal(t, want, allowed(b, failed), kind)
 	}
 }
 
 func TestTokensComeBack(t *testing.T) {
-	aws, _ := budgetOf(t, "aws", nil)
-	assert.Equal(t, 100, allowed(aws))
+	aws := budgetOf("aws")
+	assert.Equal(t, 100, allowed(aws, failed))
 	aws.Refund(failed)
-	assert.Equal(t, 1, allowed(aws), "a retry that is not sent returns its tokens")
+	assert.Equal(t, 1, allowed(aws, failed), "a retry that is not sent returns its tokens")
 	succeed(aws, 10)
-	assert.Equal(t, 2, allowed(aws), "ten successes are worth two retries")
+	assert.Equal(t, 2, allowed(aws, failed), "ten successes are worth two retries")
 	record(aws, 1, http.StatusBadGateway, httpretry.Transient, failed)
-	assert.Zero(t, allowed(aws))
+	assert.Zero(t, allowed(aws, failed))
 	record(aws, 1, http.StatusOK, httpretry.Final, failed)
-	assert.Equal(t, 1, allowed(aws), "a retry that succeeds returns its tokens, too")
+	assert.Equal(t, 1, allowed(aws, failed), "a retry that succeeds returns its tokens, too")
 
-	aws, _ = budgetOf(t, "aws", nil)
-	assert.Equal(t, 50, allowedAfter(aws, httpretry.AttemptResult{Timeout: true}))
-	aws, _ = budgetOf(t, "aws2026", nil)
-	assert.Equal(t, 100, allowedAfter(aws, httpretry.AttemptResult{Status: http.StatusTooManyRequests}))
+	assert.Equal(t, 50, allowed(budgetOf("aws"), httpretry.AttemptResult{Timeout: true}))
+	assert.Equal(t, 100, allowed(budgetOf("aws2026"), httpretry.AttemptResult{Status: http.StatusTooManyRequests}))
 }
 
 func TestThrottle(t *testing.T) {
-	b, _ := budgetOf(t, "grpc", nil)
+	b := budgetOf("grpc")
 	record(b, 4, http.StatusBadGateway, httpretry.Transient, httpretry.AttemptResult{})
-	assert.Equal(t, 10_000, allowed(b))
+	assert.Equal(t, 10_000, allowed(b, failed))
 	record(b, 1, http.StatusBadGateway, httpretry.Transient, failed)
-	assert.Zero(t, allowed(b), "the fifth failure leaves half of the tokens")
+	assert.Zero(t, allowed(b, failed), "the fifth failure leaves half of the tokens")
 	succeed(b, 1)
-	assert.Equal(t, 10_000, allowed(b))
+	assert.Equal(t, 10_000, allowed(b, failed))
 }
 
 // A proxy allows a fifth of the attempts of the last ten seconds.
 func TestProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, _ := budgetOf(t, "proxy", nil)
+		b := budgetOf("proxy")
 		succeed(b, 20)
-		assert.Equal(t, 4, allowed(b))
+		assert.Equal(t, 4, allowed(b, failed))
 		b.Refund(failed)
-		assert.Equal(t, 1, allowed(b))
+		assert.Equal(t, 1, allowed(b, failed))
 		time.Sleep(9 * time.Second)
 		succeed(b, 5)
-		assert.Equal(t, 1, allowed(b))
+		assert.Equal(t, 1, allowed(b, failed))
 		time.Sleep(time.Second)
-		assert.Zero(t, allowed(b), "the retry of a second ago counts")
+		assert.Zero(t, allowed(b, failed), "the retry of a second ago counts")
 	})
+}
+
+// The program is not a test, although it gets its clock from package testing.
+func TestProgram(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "retrylab")
+	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for args, want := range map[string]string{
+		"outage -budgets=none -length=40s": "\nnone  ",
+		"layers -users=10 -test.v":         "retrylab layers: flag provided but not defined: -test.v",
+	} {
+		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()
+		assert.Equal(t, strings.Contains(args, "-test.v"), err != nil, args)
+		assert.Contains(t, string(out), want)
+		assert.NotContains(t, string(out), "PASS")
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing/synctest"
@@ -38,16 +37,13 @@ func simulateLayers(l lab, o *options) (report.Report, error) {
 	if err := o.parse(); err != nil {
 		return report.Report{}, err
 	}
-	kinds, err := split("failures", *failures)
+	kinds, err := split("failures", *failures, failureKinds)
 	if err := cmp.Or(
-		err, checkKinds(kinds), o.durations("latency"),
+		err, o.durations(layersTick, "latency"),
 		within("services", s.Services, 1, 8), within("attempts", s.Attempts, 1, 10), within("users", s.Users, 1, 1_000_000),
 		within("rate", s.Rate, 0.001, 100_000), within("failing", s.Failing, 0, 1), within("replicas", s.Replicas, 1, 1000),
 	); err != nil {
 		return report.Report{}, err
-	}
-	if s.Latency%layersTick != 0 {
-		return report.Report{}, fmt.Errorf("-latency %v: want a multiple of %v", s.Latency, layersTick)
 	}
 	if most := float64(s.Users) * math.Pow(float64(s.Attempts), float64(s.Services)); most > maxCalls {
 		return report.Report{}, fmt.Errorf("-users %d -attempts %d -services %d: want at most %d calls, users times attempts to the power of services",
@@ -62,15 +58,6 @@ func simulateLayers(l lab, o *options) (report.Report, error) {
 		}
 	}
 	return r, nil
-}
-
-func checkKinds(kinds []string) error {
-	for _, kind := range kinds {
-		if !slices.Contains(strings.Split(failureKinds, ", "), kind) {
-			return fmt.Errorf("-failures %q: want one of %s", kind, failureKinds)
-		}
-	}
-	return nil
 }
 
 func layersReport(s chainScenario) report.Report {
@@ -106,9 +93,9 @@ func (l lab) addLayers(r *report.Report, s chainScenario, strategy string) error
 		{"none", 1, nil, false}, {"multiplied", s.Attempts, unlimited, false}, {"budgeted", s.Attempts, nil, false},
 		{"Middleware", s.Attempts, unlimited, true}, {"both", s.Attempts, nil, true},
 	} {
-		backoff, err := parseStrategy(strategy, strategies.Seeded(s.Seed), nil)
+		backoff, err := parseStrategy("strategy", strategy, strategies.Seeded(s.Seed), nil)
 		if err != nil {
-			return fmt.Errorf("-strategy: %w", err)
+			return err
 		}
 		s.Attempts = v.attempts
 		var result *chain
@@ -116,7 +103,7 @@ func (l lab) addLayers(r *report.Report, s chainScenario, strategy string) error
 		if err != nil {
 			return err
 		}
-		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, report.Share(result.succeeded()), quantile(result.took, 0.5), quantile(result.took, 0.99)})
+		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, report.Share(result.succeeded()), result.took.Quantile(0.5), result.took.Quantile(0.99)})
 		calls, line := []any{s.Failure, v.name}, chart.Series{Name: v.name, Points: true}
 		for i, n := range result.callsPerUser() {
 			calls = append(calls, n)

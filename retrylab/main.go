@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
@@ -44,30 +45,27 @@ func commands() []command {
 }
 
 func (l lab) run(args []string) int {
-	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help" {
+	if len(args) == 0 || slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
 		l.usage(l.stdout)
 		return 0
 	}
 	if args[0] == "check" {
 		return l.check(args[1:])
 	}
-	for _, c := range commands() {
-		if c.name != args[0] {
-			continue
-		}
-		if err := l.make(c, args[1:]); err != nil {
-			fmt.Fprintf(l.stderr, "retrylab %s: %v\n", c.name, err)
-			return 2
-		}
-		return 0
+	i := slices.IndexFunc(commands(), func(c command) bool { return c.name == args[0] })
+	if i < 0 {
+		fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, map, restart, layers, policy or check\n", args[0])
+		return 2
 	}
-	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, map, restart, layers, policy or check\n", args[0])
-	return 2
+	if err := l.make(commands()[i], args[1:]); err != nil {
+		fmt.Fprintf(l.stderr, "retrylab %s: %v\n", args[0], err)
+		return 2
+	}
+	return 0
 }
 
 func (l lab) usage(w io.Writer) {
-	fmt.Fprintln(w, "retrylab shows what a retry policy does to a fleet, before the fleet does it.")
-	fmt.Fprintln(w)
+	fmt.Fprint(w, "retrylab shows what a retry policy does to a fleet, before the fleet does it.\n\n")
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  retrylab %-10s  %s\n", c.name, c.about)
 	}

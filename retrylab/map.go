@@ -37,16 +37,14 @@ func mapRecoveries(l lab, o *options) (report.Report, error) {
 	}
 	loads, err1 := parseCounts("loads", f.loads, 100)
 	cuts, err2 := parseCounts("cuts", f.cuts, 100)
-	kinds, err3 := split("budgets", f.budgets)
-	if err := cmp.Or(err1, err2, err3, within("processes", f.processes, 1, maxProcesses),
-		within("attempts", f.attempts, 1, 100), within("capacity", s.Capacity, 0.001, 10_000)); err != nil {
+	kinds, err3 := split("budgets", f.budgets, fleetBudgets)
+	if err := cmp.Or(
+		err1, err2, err3, within("processes", f.processes, 1, maxProcesses),
+		within("attempts", f.attempts, 1, 100), within("capacity", s.Capacity, 0.001, 10_000),
+		within("trigger", f.trigger, outage.Bucket, time.Hour), within("after", f.after, outage.Bucket, time.Hour),
+		within("timeout", f.timeout, outage.Bucket, time.Hour), o.durations(outage.Bucket, "trigger", "after", "timeout"),
+	); err != nil {
 		return report.Report{}, err
-	}
-	for _, d := range []time.Duration{f.trigger, f.after, f.timeout} {
-		if d < outage.Bucket || d > time.Hour || d%outage.Bucket != 0 {
-			return report.Report{}, fmt.Errorf("-trigger %v -after %v -timeout %v: want multiples of %v up to 1h",
-				f.trigger, f.after, f.timeout, outage.Bucket)
-		}
 	}
 	s.Fault, s.Seed, s.From = "slow", o.seed, 20*time.Second
 	s.To = s.From + f.trigger
@@ -72,14 +70,13 @@ func (l lab) recoveries(f mapFlags, kinds []string, loads, cuts []int) ([][][]fl
 			waits = ownWaits
 		}
 		v, err := f.variant("send", waits, kinds[k], f.processes, s.Seed)
+		if err == nil {
+			v.result, err = s.Run(v.client)
+		}
 		if err != nil {
 			return err
 		}
-		result, err := s.Run(v.client)
-		if err != nil {
-			return err
-		}
-		after, ok := result.Recovered()
+		after, ok := v.result.Recovered()
 		cells[i] = after.Seconds()
 		if !ok {
 			cells[i] = math.NaN()
@@ -95,16 +92,17 @@ func (l lab) recoveries(f mapFlags, kinds []string, loads, cuts []int) ([][][]fl
 
 func (f *mapFlags) report(kinds []string, loads, cuts []int, back [][][]float64) report.Report {
 	s := f.scenario
+	heat := &chart.Heat{Title: "Seconds until the fleet is back, by the load and the capacity that is lost", X: "load", Y: "lost", Most: 1}
 	r := report.Report{
 		Title: "Which fleets come back",
 		About: fmt.Sprintf("%d processes make a load on a server that can answer %s requests a second. For %v, the server has less of its capacity. Each request has up to %d attempts with a timeout of %v, and the server goes on with those whose clients have given up. The waits of the budget \"default\" are those of a RetryTransport by default, and all others are those of DecorrelatedV2.",
 			f.processes, report.Show(s.Capacity), f.trigger, f.attempts, f.timeout),
+		Figures: []chart.Figure{heat}, Notes: mapNotes(kinds, back),
 	}
 	names := map[string]string{
 		"none": "no retries", "unlimited": "no budget", "proxy": "20 % of 10 s, in a proxy",
 		"aws2026": "AWS SDKs, 2026", "grpc": "gRPC's throttle", "default": "httpretry's default",
 	}
-	heat := &chart.Heat{Title: "Seconds until the fleet is back, by the load and the capacity that is lost", X: "load", Y: "lost", Most: 1}
 	columns := []string{"lost"}
 	for _, load := range loads {
 		heat.Cols = append(heat.Cols, fmt.Sprintf("%d %%", load))
@@ -130,8 +128,6 @@ func (f *mapFlags) report(kinds []string, loads, cuts []int, back [][][]float64)
 	for _, cut := range cuts {
 		heat.Rows = append(heat.Rows, fmt.Sprintf("%d %%", cut))
 	}
-	r.Figures = []chart.Figure{heat}
-	r.Notes = mapNotes(kinds, back)
 	return r
 }
 

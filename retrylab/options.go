@@ -49,67 +49,71 @@ func (o *options) parse() error {
 	return nil
 }
 
-func within[T int | float64](name string, value, least, most T) error {
+func within[T cmp.Ordered](name string, value, least, most T) error {
 	if !(value >= least && value <= most) {
-		return fmt.Errorf("-%s %v: want a number from %v to %v", name, value, least, most)
+		return fmt.Errorf("-%s %v: want a value from %v to %v", name, value, least, most)
 	}
 	return nil
 }
 
-// durations checks the values of duration flags. The sum of many of them must
-// not overflow.
-func (o *options) durations(names ...string) error {
+// durations checks the values of duration flags, which are multiples of step. The
+// sum of many of them must not overflow.
+func (o *options) durations(step time.Duration, names ...string) error {
 	for _, name := range names {
 		d, ok := o.Lookup(name).Value.(flag.Getter).Get().(time.Duration)
 		if ok && (d < 0 || d > maxDuration) {
 			return fmt.Errorf("-%s %v: want a duration from 0s to %v", name, d, maxDuration)
 		}
+		if d%step != 0 {
+			return fmt.Errorf("-%s %v: want a multiple of %v", name, d, step)
+		}
 	}
 	return nil
 }
 
-func split(name, list string) ([]string, error) {
+func oneOf(name, value, choices string) error {
+	if !slices.Contains(strings.Split(choices, ", "), value) {
+		return fmt.Errorf("-%s %q: want one of %s", name, value, choices)
+	}
+	return nil
+}
+
+// split returns the parts of a list. Without choices, they may be anything.
+func split(name, list, choices string) ([]string, error) {
 	var parts []string
 	for part := range strings.SplitSeq(list, ",") {
 		part = strings.TrimSpace(part)
 		if slices.Contains(parts, part) {
 			return nil, fmt.Errorf("-%s %q: want it once", name, part)
 		}
+		if err := oneOf(name, part, choices); choices != "" && err != nil {
+			return nil, err
+		}
 		parts = append(parts, part)
 	}
 	return parts, nil
 }
 
-func parseCounts(name, list string, most int) ([]int, error) {
-	parts, err := split(name, list)
-	if err != nil {
-		return nil, err
-	}
-	var ns []int
+func parseEach[T any](name, list string, parse func(part string) (T, error)) (all []T, err error) {
+	parts, err := split(name, list, "")
 	for _, part := range parts {
-		n, err := strconv.Atoi(part)
-		if err != nil || n < 1 || n > most {
-			return nil, fmt.Errorf("-%s %q: want whole numbers from 1 to %d, separated by commas", name, part, most)
+		var one T
+		if err == nil {
+			one, err = parse(part)
 		}
-		ns = append(ns, n)
+		all = append(all, one)
 	}
-	return ns, nil
+	return all, err
 }
 
-func parseStrategies(list string, parse func(string) (named, error)) ([]named, error) {
-	parts, err := split("strategies", list)
-	if err != nil {
-		return nil, err
-	}
-	var all []named
-	for _, part := range parts {
-		s, err := parse(part)
-		if err != nil {
-			return nil, fmt.Errorf("-strategies: %w", err)
+func parseCounts(name, list string, most int) ([]int, error) {
+	return parseEach(name, list, func(part string) (int, error) {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 || n > most {
+			return 0, fmt.Errorf("-%s %q: want whole numbers from 1 to %d, separated by commas", name, part, most)
 		}
-		all = append(all, s)
-	}
-	return all, nil
+		return n, nil
+	})
 }
 
 // checkEndless finds attempts that nothing ends and that take no time, with
@@ -180,18 +184,10 @@ func (o *options) write(stdout io.Writer, r report.Report) error {
 	if err != nil || o.svgDir == "" {
 		return err
 	}
-	return writeSVGs(o.svgDir, o.Name(), r.Figures)
-}
-
-func writeSVGs(dir, name string, figures []chart.Figure) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+	err = os.MkdirAll(o.svgDir, 0o755)
+	for i, f := range r.Figures {
+		file := filepath.Join(o.svgDir, fmt.Sprintf("%s-%d.svg", o.Name(), i+1))
+		err = cmp.Or(err, os.WriteFile(file, []byte(chart.File(f)), 0o644))
 	}
-	for i, f := range figures {
-		file := filepath.Join(dir, fmt.Sprintf("%s-%d.svg", name, i+1))
-		if err := os.WriteFile(file, []byte(chart.File(f)), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }

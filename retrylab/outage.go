@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,33 +69,25 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	return outageReport(f, variants), nil
 }
 
+// fleetBudgets are the values of -budgets. A fleet with none makes no retries.
+const fleetBudgets = "none, " + budgetNames
+
 const aboutBudgets = "The fleets differ in their budgets: none makes no retries; default is a HostBudget for each process; strict charges retries that succeed, too; shared is one HostBudget for all processes; aws, aws2026 and grpc are those of their SDKs; proxy is one for all processes, as in Envoy and the Gateway API; unlimited refuses nothing."
 
 func (f *outageFlags) check(o *options) error {
 	s := f.scenario
-	if !slices.Contains(strings.Split(outage.Faults, ", "), s.Fault) {
-		return fmt.Errorf("-fault %q: want one of %s", s.Fault, outage.Faults)
-	}
 	if s.From < 0 || s.To <= s.From || s.Length <= s.To {
 		return fmt.Errorf("-from %v -to %v -length %v: want times in this order", s.From, s.To, s.Length)
-	}
-	for _, d := range []time.Duration{s.From, s.To, s.Length} {
-		if d%outage.Bucket != 0 {
-			return fmt.Errorf("-from %v -to %v -length %v: want multiples of %v", s.From, s.To, s.Length, outage.Bucket)
-		}
-	}
-	if s.Length < time.Second || s.Length > 24*time.Hour {
-		return fmt.Errorf("-length %v: want a duration from 1s to 24h", s.Length)
 	}
 	if s.RetryAfter > 0 && s.Fault != "errors" && s.Fault != "throttle" {
 		return fmt.Errorf("-retry-after %v: want -fault errors or throttle, because nothing else answers in the outage", s.RetryAfter)
 	}
 	return cmp.Or(
-		o.durations("timeout", "deadline", "latency", "retry-after"),
-		within("rate", s.Rate, 0.001, 10_000_000),
-		within("capacity", s.Capacity, 0.001, 100_000_000),
-		within("left", s.Left, 0.001, 1),
-		within("failing", s.Failing, 0, 1),
+		oneOf("fault", s.Fault, outage.Faults),
+		o.durations(1, "timeout", "deadline", "latency", "retry-after"), o.durations(outage.Bucket, "from", "to", "length"),
+		within("length", s.Length, time.Second, 24*time.Hour),
+		within("rate", s.Rate, 0.001, 10_000_000), within("capacity", s.Capacity, 0.001, 100_000_000),
+		within("left", s.Left, 0.001, 1), within("failing", s.Failing, 0, 1),
 		within("attempts", max(f.attempts, 0), 0, 1000),
 		checkBudget(f.hostBudget()),
 	)
@@ -127,9 +118,9 @@ func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	cooldowns, err1 := split("cooldowns", f.cooldowns)
-	waits, err2 := split("strategies", f.strategies)
-	kinds, err3 := split("budgets", f.budgets)
+	cooldowns, err1 := split("cooldowns", f.cooldowns, "send, wait, fail")
+	waits, err2 := split("strategies", f.strategies, "")
+	kinds, err3 := split("budgets", f.budgets, fleetBudgets)
 	if err := cmp.Or(err1, err2, err3); err != nil {
 		return nil, err
 	}
@@ -160,58 +151,37 @@ func combinations(lists ...[]string) [][]string {
 }
 
 func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, seed uint64) (*variant, error) {
-	v := &variant{kind: kind, client: outage.Client{Processes: processes, Deadline: f.deadline}}
 	p := httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout}
 	if strategy != ownWaits {
-		s, err := parseStrategy(strategy, strategies.Seeded(seed), nil)
+		s, err := parseStrategy("strategies", strategy, strategies.Seeded(seed), nil)
 		if err != nil {
-			return nil, fmt.Errorf("-strategies: %w, or %s", err, ownWaits)
+			return nil, fmt.Errorf("%w, or %s", err, ownWaits)
 		}
 		if err := checkEndless(f.attempts, s); err != nil {
 			return nil, err
 		}
 		p.Backoff, strategy = s.Strategy, s.Name
 	}
-	c, ok := map[string]httpretry.Cooldown{
-		"send": httpretry.CooldownSend, "wait": httpretry.CooldownWait, "fail": httpretry.CooldownFail,
-	}[cooldown]
-	if !ok {
-		return nil, fmt.Errorf("-cooldowns %q: want send, wait or fail", cooldown)
-	}
-	p.Cooldown = c
+	p.Cooldown = map[string]httpretry.Cooldown{"wait": httpretry.CooldownWait, "fail": httpretry.CooldownFail}[cooldown]
 	budget := kind
 	if kind == "none" {
 		p.MaxAttempts, budget = 1, "unlimited"
 	}
-	newBudget, err := budgetsOf(budget, f.hostBudget())
-	if err != nil {
-		return nil, fmt.Errorf("-budgets: %w or none", err)
-	}
-	v.client.Endless = p.MaxAttempts < 0
-	v.client.Policy = func(int) httpretry.Policy {
-		p.Budget = newBudget()
-		return p
-	}
-	v.name = f.name(cooldown, strategy, kind, processes)
-	return v, nil
+	client := outage.Client{Processes: processes, Deadline: f.deadline, Policy: withBudgets(p, budgetsOf(budget, f.hostBudget()))}
+	return &variant{name: f.name(cooldown, strategy, kind, processes), kind: kind, client: client}, nil
 }
 
 // name joins those parts of which there are several.
 func (f *outageFlags) name(cooldown, strategy, kind string, processes int) string {
 	var parts []string
-	add := func(list, part string) {
-		if strings.Contains(list, ",") {
-			parts = append(parts, part)
+	for _, of := range [...]struct{ list, part string }{
+		{f.processes, fmt.Sprintf("%d procs", processes)}, {f.budgets, kind}, {f.strategies, strategy}, {f.cooldowns, cooldown},
+	} {
+		if strings.Contains(of.list, ",") {
+			parts = append(parts, of.part)
 		}
 	}
-	add(f.processes, fmt.Sprintf("%d procs", processes))
-	add(f.budgets, kind)
-	add(f.strategies, strategy)
-	add(f.cooldowns, cooldown)
-	if len(parts) == 0 {
-		return kind
-	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), kind)
 }
 
 // parallel calls run for the numbers below n in bubbles of their own, as many at
@@ -246,7 +216,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 			back = report.Never
 		}
 		table.Rows = append(table.Rows, []any{v.name, report.Share(float64(ok) / float64(begun)), r.Retries, r.Load(s.From, s.To), r.Peak(), back,
-			quantile(r.ToSuccess, 0.5), quantile(r.ToSuccess, 0.99)})
+			r.ToSuccess.Quantile(0.5), r.ToSuccess.Quantile(0.99)})
 	}
 	timeout := "without a timeout"
 	if f.timeout > 0 {
@@ -302,14 +272,6 @@ func outageNotes(s outage.Scenario, variants []*variant) []string {
 		notes = append(notes, fmt.Sprintf("Of the fleets with retries, %s is the first to get back, after %s.", best.name, report.Duration(bestBack)))
 	}
 	return notes
-}
-
-func quantile(all outage.Durations, p float64) time.Duration {
-	d, ok := all.Quantile(p)
-	if !ok {
-		return report.Unknown
-	}
-	return d
 }
 
 func outageCharts(s outage.Scenario, variants []*variant) []chart.Figure {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-const allStrategies = "Constant,Exponential,Clamp,EqualJitter,FullJitter,DecorrelatedV2,Decorrelated,AWSDecorrelated"
+const allStrategies = "Constant,Exponential,EqualJitter,FullJitter,DecorrelatedV2,Decorrelated,AWSDecorrelated"
 
 // maxWaits is the most waits that plot draws. Each takes 16 bytes, and those of
 // one strategy 16 more while its peaks are looked for.
@@ -29,13 +29,15 @@ func plot(l lab, o *options) (report.Report, error) {
 	}
 	if err := cmp.Or(
 		within("failures", *failures, 1000, 10_000_000), within("retries", *retries, 1, 50),
-		o.durations("base", "max"),
+		o.durations(1, "base", "max"),
 	); err != nil {
 		return report.Report{}, err
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0)).Float64
 	defaults := map[string]time.Duration{"Base": *base, "Median": *base, "Wait": *base, "Max": *limit}
-	all, err := parseStrategies(*list, func(text string) (named, error) { return parseStrategy(text, random, defaults) })
+	all, err := parseEach("strategies", *list, func(text string) (named, error) {
+		return parseStrategy("strategies", text, random, defaults)
+	})
 	if err != nil {
 		return report.Report{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,15 +14,13 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-const samples = 20_000
-
 func checkPolicy(l lab, o *options) (report.Report, error) {
 	var f policyFlags
 	f.add(o)
 	if err := f.parse(o); err != nil {
 		return report.Report{}, err
 	}
-	backoff, err := f.strategy(rand.New(rand.NewPCG(o.seed, 40)).Float64)
+	backoff, err := parseStrategy("backoff", f.backoff, rand.New(rand.NewPCG(o.seed, 40)).Float64, nil)
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -61,7 +58,7 @@ func (f *policyFlags) drawWaits(backoff named) *sample {
 	if f.attempts < 0 {
 		retries = shownRetries
 	}
-	return takeSample(backoff.Strategy, samples, retries)
+	return takeSample(backoff.Strategy, 20_000, retries)
 }
 
 const shownRetries = 15
@@ -76,17 +73,16 @@ func attemptsText(attempts int) string {
 func (f *policyFlags) budgetText() string {
 	text := fmt.Sprintf("the budget %q", f.budget)
 	var fields []string
-	if f.ratio != defaultRatio {
-		fields = append(fields, fmt.Sprintf("Ratio %v", f.ratio))
-	}
-	if f.burst != defaultBurst {
-		fields = append(fields, fmt.Sprintf("Burst %d", f.burst))
-	}
-	if f.window != defaultWindow {
-		fields = append(fields, fmt.Sprintf("Window %v", f.window))
-	}
-	if f.strict && f.budget != "strict" {
-		fields = append(fields, "Strict")
+	for _, field := range []struct {
+		text  string
+		isSet bool
+	}{
+		{fmt.Sprintf("Ratio %v", f.ratio), f.ratio != defaultRatio}, {fmt.Sprintf("Burst %d", f.burst), f.burst != defaultBurst},
+		{fmt.Sprintf("Window %v", f.window), f.window != defaultWindow}, {"Strict", f.strict && f.budget != "strict"},
+	} {
+		if field.isSet {
+			fields = append(fields, field.text)
+		}
 	}
 	if _, ok := f.usesHostBudget(); !ok || fields == nil {
 		return text
@@ -130,10 +126,9 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Fi
 			f = unlimited
 		}
 		client, err := f.client(s.Seed)
-		if err != nil {
-			return err
+		if err == nil {
+			results[i], err = s.Run(client)
 		}
-		results[i], err = s.Run(client)
 		return err
 	}); err != nil {
 		return t, nil, err
@@ -151,32 +146,22 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Fi
 }
 
 func (f *policyFlags) client(seed uint64) (outage.Client, error) {
-	policy, err := f.policies(f.policy, f.budget, seed, true)
-	return outage.Client{Processes: f.processes, Deadline: f.deadline, Endless: f.endless(), Policy: policy}, err
+	return f.clientOf(f.policy, f.budget, seed, true)
 }
 
-// policies returns the policy of each process: p with the values of the flags,
-// except its Backoff if it is not seeded.
-func (f *policyFlags) policies(
-	p httpretry.Policy, budget string, seed uint64, seeded bool,
-) (func(int) httpretry.Policy, error) {
+// clientOf returns processes with the policy p and the values of the flags, except
+// its Backoff if it is not seeded.
+func (f *policyFlags) clientOf(p httpretry.Policy, budget string, seed uint64, seeded bool) (c outage.Client, err error) {
 	p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed = f.attempts, f.timeout, f.maxElapsed
 	if seeded {
-		backoff, err := f.strategy(strategies.Seeded(seed))
+		backoff, err := parseStrategy("backoff", f.backoff, strategies.Seeded(seed), nil)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
 		p.Backoff = backoff.Strategy
 	}
-	newBudget, err := budgetsOf(budget, f.hostBudget())
-	if err != nil {
-		return nil, fmt.Errorf("-budget: %w", err)
-	}
-	return func(int) httpretry.Policy {
-		p := p
-		p.Budget = newBudget()
-		return p
-	}, nil
+	policy := withBudgets(p, budgetsOf(budget, f.hostBudget()))
+	return outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: policy}, nil
 }
 
 // ends are how requests end that never succeed, with attempts that fail after
@@ -198,7 +183,7 @@ func (l lab) ends(f *policyFlags, seed uint64) (e ends, err error) {
 	}
 	run := func(capacity, failing float64) (r *outage.Result) {
 		s := outage.Scenario{
-			Rate: failures, Length: time.Second, Capacity: capacity, Latency: f.latency,
+			Rate: 500, Length: time.Second, Capacity: capacity, Latency: f.latency,
 			Fault: "errors", From: time.Second, To: time.Second, Failing: failing, Seed: seed,
 		}
 		l.clock(func() { r, err = s.Run(client) })
@@ -211,26 +196,23 @@ func (l lab) ends(f *policyFlags, seed uint64) (e ends, err error) {
 	return e, err
 }
 
-// failures is how many requests fail in ends.
-const failures = 500
-
 func (e ends) table() report.Table {
 	t := report.Table{
 		Title:   "Time until a request gives up that never succeeds",
 		Note:    "The budget allows all its retries here; if it refuses one, the request ends sooner.",
 		Columns: []string{"attempts", "p50", "p99", "worst", "made"},
 	}
-	for name, r := range map[string]*outage.Result{"fail after the latency": e.fast, "get no answer": e.slow} {
-		row := []any{name, report.Never, report.Never, report.Never, math.NaN()}
+	names := []string{"fail after the latency", "get no answer"}
+	for i, r := range []*outage.Result{e.fast, e.slow} {
+		row := []any{names[i], report.Never, report.Never, report.Never, math.NaN()}
 		if r != nil {
 			for i, p := range []float64{0.5, 0.99, 1} {
-				row[i+1], _ = r.ToFailure.Quantile(p)
+				row[i+1] = r.ToFailure.Quantile(p)
 			}
 			row[4] = r.MeanAttempts()
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	slices.SortFunc(t.Rows, func(a, b []any) int { return strings.Compare(a[0].(string), b[0].(string)) })
 	return t
 }
 

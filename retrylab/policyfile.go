@@ -97,7 +97,7 @@ func (f *policyFlags) setDefaults() {
 
 func (f *policyFlags) check(o *options) error {
 	return cmp.Or(
-		o.durations("timeout", "max-elapsed", "deadline", "latency"),
+		oneOf("budget", f.budget, budgetNames), o.durations(1, "timeout", "max-elapsed", "deadline", "latency"),
 		within("attempts", max(f.attempts, 0), 0, 100), within("processes", f.processes, 1, maxProcesses),
 		within("rate", f.rate, 0.001, 1_000_000), checkBudget(f.hostBudget()),
 	)
@@ -164,12 +164,4 @@ func readPolicies(name string) (*policyfile.File, error) {
 		return nil, fmt.Errorf("%s:%s", name, strings.ReplaceAll(err.Error(), "\n", "\n"+name+":"))
 	}
 	return file, nil
-}
-
-func (f *policyFlags) strategy(random strategies.Rand) (named, error) {
-	s, err := parseStrategy(f.backoff, random, nil)
-	if err != nil {
-		return s, fmt.Errorf("-backoff: %w", err)
-	}
-	return s, nil
 }

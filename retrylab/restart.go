@@ -2,10 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
@@ -31,8 +31,8 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 	if err := f.parse(o); err != nil {
 		return report.Report{}, err
 	}
-	kinds, err1 := split("kinds", f.kinds)
-	downs, err2 := split("down", f.downs)
+	kinds, err1 := split("kinds", f.kinds, outage.Restarts)
+	downs, err2 := split("down", f.downs, "")
 	if err := cmp.Or(err1, err2, f.checkRestart(o, kinds)); err != nil {
 		return report.Report{}, err
 	}
@@ -57,16 +57,25 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 			return r, err
 		}
 		if i%(len(rows)/len(kinds)) == 0 {
-			r.Tables = append(r.Tables, restartTable(s.Fault, i == 0))
+			r.Tables = append(r.Tables, report.Table{
+				Title:   "Restarts: " + s.Fault,
+				Columns: []string{"down", "client", "begun", "failed", "worst", "sends", "lost", "back", "latest"},
+			})
 		}
 		if row[2] == noRetries {
-			c = restartChart(s, row[1])
+			c = &chart.Chart{
+				Title: fmt.Sprintf("Attempts: %s for %s", s.Fault, row[1]),
+				X:     chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()},
+				Y:     chart.Axis{Label: "attempts per second"},
+				Bands: []chart.Band{{Name: "restart", From: s.From.Seconds(), To: s.To.Seconds()}},
+			}
 			r.Figures = append(r.Figures, c)
 		}
 		table := &r.Tables[len(r.Tables)-1]
 		table.Rows = append(table.Rows, append([]any{row[1], row[2]}, restartFigures(f, s, results)...))
 		c.Series = append(c.Series, meanAttempts(s, row[2], results))
 	}
+	r.Tables[0].Note = "Begun is the requests that began in the restart; failed, how many of them failed, and worst, in one run; sends, the attempts per request in the restart; lost, all requests that failed, in seconds of traffic; back, the median time after the restart until requests succeed as before it, and latest, that of one run. go-retryablehttp has as many attempts, its waits of 1s, 2s, 4s and so on, and no budget."
 	return r, nil
 }
 
@@ -103,22 +112,14 @@ func (f *restartFlags) add(o *options) {
 
 func (f *restartFlags) checkRestart(o *options, kinds []string) error {
 	s := f.scenario
-	for _, kind := range kinds {
-		if !slices.Contains(strings.Split(outage.Restarts, ", "), kind) {
-			return fmt.Errorf("-kinds %q: want one of %s", kind, outage.Restarts)
-		}
-		if kind == "timeout" && f.timeout == 0 && f.deadline == 0 {
-			return fmt.Errorf("-kinds %s: want -timeout or -deadline, because nothing else ends an attempt", kind)
-		}
-	}
-	if s.From%outage.Bucket != 0 || f.after%outage.Bucket != 0 {
-		return fmt.Errorf("-up %v -after %v: want multiples of %v", s.From, f.after, outage.Bucket)
+	if slices.Contains(kinds, "timeout") && f.timeout == 0 && f.deadline == 0 {
+		return errors.New("-kinds timeout: want -timeout or -deadline, because nothing else ends an attempt")
 	}
 	if s.Cold > 0 && f.load == 0 {
 		return fmt.Errorf("-cold %v: want -load, too", s.Cold)
 	}
 	return cmp.Or(
-		o.durations("up", "after", "cold"), within("load", f.load, 0, 10), within("runs", f.runs, 1, 10_000),
+		o.durations(outage.Bucket, "up", "after"), o.durations(1, "cold"), within("load", f.load, 0, 10), within("runs", f.runs, 1, 10_000),
 		within("processes", f.processes, 1, maxProcesses),
 		within("replicas", s.Replicas, 1, 10_000), within("restarting", s.Restarting, 1, s.Replicas),
 	)
@@ -140,52 +141,31 @@ func (f *restartFlags) report() report.Report {
 	return r
 }
 
-func restartTable(kind string, first bool) report.Table {
-	t := report.Table{
-		Title:   "Restarts: " + kind,
-		Columns: []string{"down", "client", "begun", "failed", "worst", "sends", "lost", "back", "latest"},
-	}
-	if first {
-		t.Note = "Begun is the requests that began in the restart; failed, how many of them failed, and worst, in one run; sends, the attempts per request in the restart; lost, all requests that failed, in seconds of traffic; back, the median time after the restart until requests succeed as before it, and latest, that of one run. go-retryablehttp has as many attempts, its waits of 1s, 2s, 4s and so on, and no budget."
-	}
-	return t
-}
-
 func (l lab) restart(f restartFlags, s outage.Scenario, client string) ([]*outage.Result, error) {
 	results := make([]*outage.Result, f.runs)
 	err := l.parallel(f.runs, func(i int) error {
 		s := s
 		s.Seed += uint64(i)
-		policies, err := f.clientPolicies(client, s.Seed)
-		if err != nil {
-			return err
+		c, err := f.clientNamed(client, s.Seed)
+		if err == nil {
+			results[i], err = s.Run(c)
 		}
-		results[i], err = s.Run(outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: policies})
 		return err
 	})
 	return results, err
 }
 
-func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) httpretry.Policy, error) {
+func (f *restartFlags) clientNamed(name string, seed uint64) (outage.Client, error) {
 	once := *f
-	switch client {
+	switch name {
 	case noRetries:
 		once.attempts = 1
 	case otherLibrary:
 		once.maxElapsed = 0
 		p := httpretry.Policy{Backoff: strategies.Exponential{Base: time.Second}}
-		return once.policies(p, "unlimited", seed, false)
+		return once.clientOf(p, "unlimited", seed, false)
 	}
-	return once.policies(f.policy, f.budget, seed, f.seeded)
-}
-
-func restartChart(s outage.Scenario, down string) *chart.Chart {
-	return &chart.Chart{
-		Title: fmt.Sprintf("Attempts: %s for %s", s.Fault, down),
-		X:     chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()},
-		Y:     chart.Axis{Label: "attempts per second"},
-		Bands: []chart.Band{{Name: "restart", From: s.From.Seconds(), To: s.To.Seconds()}},
-	}
+	return once.clientOf(f.policy, f.budget, seed, f.seeded)
 }
 
 func meanAttempts(s outage.Scenario, client string, results []*outage.Result) chart.Series {

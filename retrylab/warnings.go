@@ -26,19 +26,18 @@ func (f *policyFlags) budgetTables() []report.Table {
 	if !ok {
 		return nil
 	}
-	t := report.Table{
+	all, succeeding := float64(n), f.failedRetries(n)
+	outage := f.burstSize() + succeeding*f.window.Seconds()
+	return []report.Table{{
 		Title:   "What the budget allows",
 		Note:    "The lines are Ratio, and Burst + Ratio x Window. A retry after a timeout costs two. Each retry that succeeds pays for one that failed, except with Strict.",
 		Columns: []string{"retries", "per budget", "all together"},
-	}
-	all, succeeding := float64(n), f.failedRetries(n)
-	outage := f.burstSize() + succeeding*f.window.Seconds()
-	t.Rows = [][]any{
-		{"failed retries per second, while the server works", succeeding, succeeding * all},
-		{"in an outage, however long it lasts", outage, outage * all},
-		{"in an outage, if attempts time out", outage / 2, outage / 2 * all},
-	}
-	return []report.Table{t}
+		Rows: [][]any{
+			{"failed retries per second, while the server works", succeeding, succeeding * all},
+			{"in an outage, however long it lasts", outage, outage * all},
+			{"in an outage, if attempts time out", outage / 2, outage / 2 * all},
+		},
+	}}
 }
 
 // failedRetries returns how many retries may fail each second, in each of n
@@ -60,8 +59,13 @@ func (f *policyFlags) warnings(drawn *sample, e ends) []string {
 		warn("a Ratio of %v allows %v failed retries for each success: 20 %% is 0.2.", f.ratio, f.ratio)
 	}
 	f.warnAboutRequests(warn, drawn, e)
-	f.warnAboutEndless(warn)
-	f.warnAboutBudget(warn)
+	switch {
+	case !f.endless():
+	case f.budget == "unlimited":
+		warn("without a budget, MaxAttempts and MaxElapsed, only a deadline ends a request that never succeeds.")
+	default:
+		warn("without MaxAttempts, MaxElapsed and a deadline, only the budget ends a request that never succeeds.")
+	}
 	f.warnAboutLoad(warn)
 	return all
 }
@@ -71,28 +75,6 @@ func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *sample
 	if held := made(e.fast); held < float64(f.attempts)-0.5 {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
 	}
-	f.warnAboutEnds(warn, e)
-}
-
-func made(r *outage.Result) float64 {
-	if r == nil {
-		return math.Inf(1)
-	}
-	return r.MeanAttempts()
-}
-
-func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {
-	n, ok := f.usesHostBudget()
-	if !ok || f.burstSize() > 0 {
-		return
-	}
-	if allowed := f.failedRetries(n) * f.window.Seconds(); allowed < 1 {
-		warn("without a Burst, each budget allows %s failed retries per Window, which is less than one: use a Burst, or share the budget.",
-			report.Show(allowed))
-	}
-}
-
-func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
 	switch {
 	case f.timeout > 0 && f.timeout <= f.latency:
 		warn("AttemptTimeout is %v and the latency is %v: each attempt times out.", f.timeout, f.latency)
@@ -105,14 +87,11 @@ func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
 	}
 }
 
-func (f *policyFlags) warnAboutEndless(warn func(string, ...any)) {
-	switch {
-	case !f.endless():
-	case f.budget == "unlimited":
-		warn("without a budget, MaxAttempts and MaxElapsed, only a deadline ends a request that never succeeds.")
-	default:
-		warn("without MaxAttempts, MaxElapsed and a deadline, only the budget ends a request that never succeeds.")
+func made(r *outage.Result) float64 {
+	if r == nil {
+		return math.Inf(1)
 	}
+	return r.MeanAttempts()
 }
 
 func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *sample) {
@@ -128,9 +107,20 @@ func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *sample) {
 	case drawn.Quantile(0, 0.95)-drawn.Quantile(0, 0.05) < drawn.Mean(0)/3:
 		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is more random.", report.Show(report.Share(near)), width)
 	}
+	var longest, total time.Duration
+	for k := range drawn.Waits {
+		longest, total = max(longest, drawn.Mean(k)), total+drawn.Mean(k)
+	}
 	last := len(drawn.Waits) - 1
 	first, most := drawn.Mean(0), drawn.Mean(last)
-	warnAboutShortWaits(warn, drawn, width)
+	// One retry without a wait may be meant.
+	if last >= 1 && longest < width {
+		text := "no time in all"
+		if total > 0 {
+			text = report.Duration(total) + " on average in all"
+		}
+		warn("the %d waits take %s: use longer waits, so that a host can recover.", len(drawn.Waits), text)
+	}
 	if last >= 2 && most < first*3/2 {
 		warn("waits do not grow: %s on average before the first retry, and %s before the last. Max is too near Base or Median.",
 			report.Duration(first), report.Duration(most))
@@ -140,32 +130,17 @@ func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *sample) {
 	}
 }
 
-// warnAboutShortWaits warns if no wait takes long. One retry without a wait may
-// be meant.
-func warnAboutShortWaits(warn func(string, ...any), drawn *sample, short time.Duration) {
-	var longest, total time.Duration
-	for k := range drawn.Waits {
-		longest = max(longest, drawn.Mean(k))
-		total += drawn.Mean(k)
-	}
-	if len(drawn.Waits) < 2 || longest >= short {
-		return
-	}
-	text := "no time in all"
-	if total > 0 {
-		text = report.Duration(total) + " on average in all"
-	}
-	warn("the %d waits take %s: use longer waits, so that a host can recover.",
-		len(drawn.Waits), text)
-}
-
 func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
+	n, ok := f.usesHostBudget()
+	if allowed := f.failedRetries(n) * f.window.Seconds(); ok && f.burstSize() == 0 && allowed < 1 {
+		warn("without a Burst, each budget allows %s failed retries per Window, which is less than one: use a Burst, or share the budget.",
+			report.Show(allowed))
+	}
 	spare := f.capacity - f.rate
 	if spare <= 0 {
 		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", report.Show(f.rate), report.Show(f.capacity))
 		return
 	}
-	n, ok := f.usesHostBudget()
 	if !ok {
 		switch {
 		case f.budget != "unlimited":
@@ -179,10 +154,8 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	}
 	// A retry after a timeout costs two of a Burst.
 	retries := f.burstSize() / 2 * float64(n)
-	if backlog := time.Duration(retries / spare * float64(time.Second)); backlog > longBacklog {
+	if backlog := time.Duration(retries / spare * float64(time.Second)); backlog > time.Minute {
 		warn("if attempts time out, %d budgets with a Burst of %g allow %s retries however few requests they send, and the server needs %s for these in addition to its load: use a smaller Burst, or share the budget.",
 			n, f.burstSize(), report.Show(retries), report.Duration(backlog))
 	}
 }
-
-const longBacklog = time.Minute

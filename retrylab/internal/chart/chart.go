@@ -348,8 +348,7 @@ func (h *Heat) panel(b *strings.Builder, p Panel, cellWidth float64) {
 				shown, fill = "never", `class="never"`
 			}
 			fmt.Fprintf(b, `<rect %s x="%g" y="%g" width="%g" height="%d"/>`, fill, x, y, round(cellWidth-1), cellHeight-1)
-			fmt.Fprintf(b, `<text class="cell" x="%g" y="%g" text-anchor="middle">%s</text>`,
-				round(x+cellWidth/2), y+14, html.EscapeString(shown))
+			text(b, "cell", round(x+cellWidth/2), y+14, "middle", shown)
 		}
 	}
 	y := float64(2*lineHeight + cellHeight*len(h.Rows))

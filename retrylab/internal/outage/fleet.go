@@ -42,10 +42,6 @@ type running struct {
 // Run simulates a fleet: it sends requests at random times, waits for their ends
 // and counts them. It must be called in a bubble of package virtual.
 func (s Scenario) Run(c Client) (*Result, error) {
-	if c.Endless && c.Deadline == 0 {
-		// A request that never succeeds would never end.
-		c.Deadline = s.Length
-	}
 	n := s.Length / Bucket
 	r := &running{
 		Scenario: s, Client: c, begin: time.Now(), url: &url.URL{Scheme: "http", Host: "server.test", Path: "/"},
@@ -66,7 +62,11 @@ func (s Scenario) Run(c Client) (*Result, error) {
 		time.Sleep(at.Truncate(tick) + time.Duration(i)%tick - time.Since(r.begin))
 		transport := transports[process]
 		if transport == nil {
-			policy := c.Policy(process)
+			policy := c.Policy()
+			// Otherwise, a request that never succeeds would never end.
+			if policy.MaxAttempts < 0 && policy.MaxElapsed == 0 && c.Deadline == 0 {
+				r.Deadline = s.Length
+			}
 			if policy.Backoff != nil {
 				policy.Backoff = virtual.Ticking{Strategy: policy.Backoff, Tick: tick}
 			}

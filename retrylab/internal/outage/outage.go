@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 )
 
 // A Scenario is the load, the server and its failure.
@@ -47,9 +48,8 @@ const Restarts = "503, refused, reset, timeout, stall"
 // A Client has the settings that the processes of a fleet share.
 type Client struct {
 	Processes int
-	Policy    func(process int) httpretry.Policy
+	Policy    func() httpretry.Policy // of one more process
 	Deadline  time.Duration
-	Endless   bool // nothing in the policy ends a request
 }
 
 // Bucket is the resolution of a Result. From, To and Length are multiples of
@@ -181,14 +181,9 @@ func (r *Result) MeanAttempts() float64 {
 
 // Busiest returns the most attempts in a second.
 func (r *Result) Busiest() int {
-	const buckets = int(time.Second / Bucket)
-	sum, most := 0, 0
-	for i, n := range r.Attempts {
-		sum += n
-		if i >= buckets {
-			sum -= r.Attempts[i-buckets]
-		}
-		most = max(most, sum)
+	most := 0
+	for end := time.Second; end <= r.scenario.Length; end += Bucket {
+		most = max(most, Sum(r.Attempts, end-time.Second, end))
 	}
 	return most
 }
@@ -229,12 +224,12 @@ func (r *Result) Recovered() (after time.Duration, ok bool) {
 // Durations are those of requests.
 type Durations []time.Duration
 
-// Quantile returns the duration that the share p does not exceed, and reports
-// whether there is any. It sorts d.
-func (d Durations) Quantile(p float64) (time.Duration, bool) {
+// Quantile returns the duration that the share p does not exceed, or
+// report.Unknown. It sorts d.
+func (d Durations) Quantile(p float64) time.Duration {
 	if len(d) == 0 {
-		return 0, false
+		return report.Unknown
 	}
 	slices.Sort(d)
-	return d[min(int(p*float64(len(d))), len(d)-1)], true
+	return d[min(int(p*float64(len(d))), len(d)-1)]
 }

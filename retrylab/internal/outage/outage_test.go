@@ -29,7 +29,7 @@ func client(t *testing.T, processes, attempts int, kind string) outage.Client {
 		return &httpretry.HostBudget{Strict: kind == "strict"}
 	}
 	backoff := strategies.DecorrelatedV2{Rand: strategies.Seeded(uint64(processes))}
-	return outage.Client{Processes: processes, Policy: func(int) httpretry.Policy {
+	return outage.Client{Processes: processes, Policy: func() httpretry.Policy {
 		return httpretry.Policy{
 			MaxAttempts: attempts, AttemptTimeout: 2 * time.Second, Backoff: backoff, Budget: budget(),
 		}
@@ -112,8 +112,8 @@ func TestThrottledFleetsAsDocumented(t *testing.T) {
 		s.Fault, s.RetryAfter, s.Length, s.Seed = c.fault, 2*time.Second, 150*time.Second, 1
 		fleet := client(t, c.processes, 1+c.retries, "default")
 		policy := fleet.Policy
-		fleet.Policy = func(i int) httpretry.Policy {
-			p := policy(i)
+		fleet.Policy = func() httpretry.Policy {
+			p := policy()
 			p.Cooldown = c.cooldown
 			return p
 		}
@@ -179,7 +179,7 @@ func TestLateAnswers(t *testing.T) {
 	s := stall
 	s.Capacity, s.Length = 0.01, 40*time.Second
 	c := client(t, 100, 1, "unlimited")
-	c.Policy = func(int) httpretry.Policy { return httpretry.Policy{MaxAttempts: 1} }
+	c.Policy = func() httpretry.Policy { return httpretry.Policy{MaxAttempts: 1} }
 	r := run(t, s, c)
 	begun, _ := r.Total(0, s.Length)
 	assert.Greater(t, begun, 3000)

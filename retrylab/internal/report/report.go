@@ -46,11 +46,10 @@ func (t Table) Numeric(column int) bool {
 	return !isText
 }
 
-// Never is a duration that does not end within the simulation.
-const Never = time.Duration(-1)
-
-// Unknown is a duration of which there is none.
-const Unknown = time.Duration(-2)
+const (
+	Never   = time.Duration(-1) // does not end within the simulation
+	Unknown = time.Duration(-2) // there is none
+)
 
 // Show formats a value for people.
 func Show(v any) string {
@@ -82,12 +81,10 @@ func Show(v any) string {
 func percent(v float64) string {
 	digits := 1
 	switch {
-	case v == 0 || v == 1:
+	case v == 0 || v == 1 || v >= 10:
 		digits = 0
 	case v < 0.1 || v > 0.99 && v < 1:
 		digits = 2
-	case v >= 10:
-		digits = 0
 	}
 	return strconv.FormatFloat(100*v, 'f', digits, 64) + "%"
 }
@@ -163,13 +160,11 @@ func writeTable(b *strings.Builder, t Table) {
 	for _, line := range cells {
 		var out strings.Builder
 		for i, cell := range line {
-			cell = cut(cell, widths[i])
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if t.Numeric(i) {
-				cell, pad = pad, cell
+			width := widths[i]
+			if !t.Numeric(i) {
+				width = -width // on the left
 			}
-			out.WriteString(cell + pad)
-			out.WriteString(strings.Repeat(" ", gap))
+			fmt.Fprintf(&out, "%*s%*s", width, cut(cell, widths[i]), gap, "")
 		}
 		fmt.Fprintln(b, strings.TrimRight(out.String(), " "))
 	}
