@@ -27,9 +27,7 @@ func contend(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	ns, err := parseCounts("clients", *clients, 10_000)
-	if err := cmp.Or(
-		err, within("runs", *runs, 1, 10_000), o.durations(1, "max", "hop", "deviation"),
-	); err != nil {
+	if err := cmp.Or(err, within("runs", *runs, 1, 10_000), o.durations(1, "max", "hop", "deviation")); err != nil {
 		return report.Report{}, err
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0))

@@ -160,8 +160,8 @@ func (f *policyFlags) clientOf(p httpretry.Policy, budget string, seed uint64, s
 		}
 		p.Backoff = backoff.Strategy
 	}
-	policy := withBudgets(p, budgetsOf(budget, f.hostBudget()))
-	return outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: policy}, nil
+	newPolicy := withBudgets(p, budgetsOf(budget, f.hostBudget()))
+	return outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: newPolicy}, nil
 }
 
 // ends are how requests end that never succeed, with attempts that fail after

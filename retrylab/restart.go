@@ -162,8 +162,7 @@ func (f *restartFlags) clientNamed(name string, seed uint64) (outage.Client, err
 		once.attempts = 1
 	case otherLibrary:
 		once.maxElapsed = 0
-		p := httpretry.Policy{Backoff: strategies.Exponential{Base: time.Second}}
-		return once.clientOf(p, "unlimited", seed, false)
+		return once.clientOf(httpretry.Policy{Backoff: strategies.Exponential{Base: time.Second}}, "unlimited", seed, false)
 	}
 	return once.clientOf(f.policy, f.budget, seed, f.seeded)
 }
