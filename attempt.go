@@ -40,7 +40,8 @@ type attempt struct {
 	ended atomic.Bool // the response that was handed over has ended
 
 	// Used by the goroutine of RoundTrip, after Base's RoundTrip has returned.
-	readerFailed bool // the error is that of the request body's own reader
+	readerFailed  bool // the error is that of the request body's own reader
+	wrongProtocol bool // the attempt was stopped with wire.ErrProtocol
 
 	// Written by handOver. The caller gets them with the response. They are here
 	// to save allocations.
@@ -68,7 +69,7 @@ func (s *sending) send() (*http.Response, error) {
 	if s.sendsOriginal() {
 		s.begun = true
 		resp, err := s.engine.base.RoundTrip(s.caller.req)
-		return s.readAhead(s.caller.req, resp, s.engine.base.ownError(s.caller.req, err))
+		return s.readAhead(s.caller.req, resp, s.engine.base.ownError(s.caller.req, nil, err))
 	}
 	return s.sendFramed()
 }
@@ -80,9 +81,9 @@ func (s *sending) sendFramed() (*http.Response, error) {
 	for sends := 1; ; sends++ {
 		s.attempt = s.newAttempt(f)
 		resp, err := s.sendCopy(s.attempt)
-		// The error may be that of another request (base.ownError), and the cause that
-		// of an outer attempt, in whose context a layer sends this request.
-		wrong := context.Cause(s.attempt.req.Context()) == wire.ErrProtocol && !s.caller.hasEnded()
+		// An outer attempt may be the one that was stopped, if a layer sends this
+		// request in its context.
+		wrong := s.attempt.wrongProtocol && !s.caller.hasEnded()
 		switch {
 		case wrong && f.emptyBody:
 			s.protocol.learn(protocolUnknown)
@@ -133,6 +134,7 @@ func (s *sending) sendCopy(a *attempt) (*http.Response, error) {
 	switch {
 	// The AttemptTimeout or the Trace has canceled the attempt.
 	case cause != nil && isOwnError(cause):
+		a.wrongProtocol = cause == wire.ErrProtocol
 		// What was read ahead has come in time.
 		if respbody.IsAhead(resp) {
 			s.cut = resp
@@ -165,7 +167,7 @@ func (s *sending) roundTrip(a *attempt) (*http.Response, error) {
 	a.inRoundTrip.Store(true)
 	defer a.inRoundTrip.Store(false)
 	resp, err := s.engine.base.RoundTrip(&a.req)
-	return resp, s.engine.base.ownError(&a.req, err)
+	return resp, s.engine.base.ownError(&a.req, a.trace, err)
 }
 
 // newAttempt makes the copy of the caller's request that is sent next. It does

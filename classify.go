@@ -368,6 +368,7 @@ const (
 	cannotRewind     = "net/http: cannot rewind body after connection loss"
 	resetIdle        = "readLoopPeekFailLocked: "
 	closedIdle       = "http: server closed idle connection"
+	canceledText     = "net/http: request canceled"
 )
 
 // errorTexts returns all of them, the unprocessed before the final ones.
@@ -387,7 +388,7 @@ func errorTexts() []errorText {
 		{"http: nil Request.", "", Final},
 		{"net/http: invalid ", "", Final}, // method, header, trailer
 		{"net/http: can't write control character in Request.URL", "", Final},
-		{"net/http: request canceled", "", Final}, // Transport.CancelRequest
+		{canceledText, "", Final}, // Transport.CancelRequest
 		{"http: Request.ContentLength=", "with nil Body", Final},
 		{"http: ContentLength=", "with Body length", Final},
 		{"http2: invalid ", "", Final},      // host, path, header of a connection, trailer

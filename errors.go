@@ -151,12 +151,12 @@ var errRequestCanceled = errors.New("request canceled")
 
 // errOtherCanceled stands for the cause with which another request was canceled.
 var errOtherCanceled = fmt.Errorf(
-	"the connection was closed by the cancel of another request: %w", io.ErrUnexpectedEOF)
+	"the cancel of another request, or of a hook, closed the connection: %w", io.ErrUnexpectedEOF)
 
-// isCause reports whether err may be the cause with which this package has
-// canceled an attempt. ErrInformational is an error that a hook returns.
+// isCause reports whether err is a cause with which this package cancels attempts.
 func isCause(err error) bool {
-	return isOwnError(err) && !errors.Is(err, wire.ErrInformational)
+	_, timeout := err.(*attemptTimeout)
+	return timeout || err == wire.ErrProtocol || err == wire.ErrResent || err == wire.ErrTooManySends
 }
 
 // isOwnError reports whether err was made here, not by Base. net/http wraps

@@ -3,7 +3,6 @@ package httpretry
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/origintable"
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
 // Config configures a [RetryTransport]. Its zero value is valid.
@@ -225,14 +225,26 @@ func closeIdleConnections(rt http.RoundTripper) {
 // connection to the next request before it hands over a response without a
 // body. If the next request is canceled then, both get its cause (Go issue
 // 41600). That must not decide about this one, which the server has processed.
-func (b *base) ownError(req *http.Request, err error) error {
+// net/http does not wrap the cause. Without a trace, it is not known whether req
+// was answered.
+func (b *base) ownError(req *http.Request, trace *wire.Trace, err error) error {
 	switch {
-	case err == nil, b.transport == nil, context.Cause(req.Context()) != nil:
+	case err == nil, b.transport == nil, isCanceled(req):
+	// Its connection is still its own.
+	case trace != nil && !trace.Facts().Answered:
 	// A layer may have canceled a context of its own.
-	case isCause(err), b.isNetHTTP(req.URL) && errors.Is(err, context.Canceled):
+	case isCause(err), b.isNetHTTP(req.URL) && isCancel(req, trace, err):
 		return errOtherCanceled
 	}
 	return err
+}
+
+// isCancel reports whether err may be the cause with which net/http or a caller has
+// canceled a request. A dial may have had a deadline of its own, and
+// Transport.CancelRequest cancels a request that most likely has no Cancel.
+func isCancel(req *http.Request, trace *wire.Trace, err error) bool {
+	return err == context.Canceled || trace != nil && err == context.DeadlineExceeded ||
+		(trace != nil || cancelChannel(req) != nil) && err.Error() == canceledText
 }
 
 // isKnown reports whether the innermost transport is known, and no layer above it

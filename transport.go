@@ -115,7 +115,7 @@ func (e *engine) endPlain(
 	c.adopt(to.policy, to)
 	c.waits.cooldown.generation = generation
 	c.body.PrepareSent(body, getBody)
-	return c.endOrKeep(c.resultOf(resp, e.base.ownError(req, err)))
+	return c.endOrKeep(c.resultOf(resp, e.base.ownError(req, nil, err)))
 }
 
 // roundTripCall is RoundTrip for a request that is not plain.

@@ -3,7 +3,9 @@ package test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -23,35 +25,55 @@ import (
 // The first, which was processed, is sent again only if it is idempotent, whatever
 // that cause means.
 func TestCancelOfAnotherRequest(t *testing.T) {
-	for name, cause := range map[string]error{
-		"cancel":          nil,
-		"protocol":        wire.ErrProtocol,
-		"resent":          wire.ErrResent,
-		"too many sends":  wire.ErrTooManySends,
-		"attempt timeout": attemptTimeoutError(t),
+	for name, c := range map[string]struct {
+		cause error
+		isOwn bool // a layer would not cancel with it
+	}{
+		"cancel":          {nil, false},
+		"deadline":        {context.DeadlineExceeded, false},
+		"client timeout":  {errClientTimeout, false},
+		"protocol":        {wire.ErrProtocol, true},
+		"resent":          {wire.ErrResent, true},
+		"too many sends":  {wire.ErrTooManySends, true},
+		"attempt timeout": {attemptTimeoutError(t), true},
 	} {
 		for _, layers := range []layering{noLayer, knownLayer, unknownLayer, observed} {
 			// A layer may have canceled a context of its own.
-			replaced := layers != unknownLayer && (layers != knownLayer || cause != nil)
+			replaced := layers != unknownLayer && (layers != knownLayer || c.isOwn)
 			t.Run(name+"/"+string(layers)+"/POST", func(t *testing.T) {
-				err := sendBeforeCancel(t, layers, "POST", cause, 1)
+				err := sendBeforeCancel(t, layers, "POST", c.cause, 1)
 				require.Error(t, err)
 				assert.False(t, httpretry.IsUnprocessed(err))
 				assert.Equal(t, replaced, errors.Is(err, io.ErrUnexpectedEOF))
 				if replaced {
-					require.ErrorContains(t, err, "closed by the cancel of another request")
+					require.ErrorContains(t, err, "the cancel of another request, or of a hook, closed the connection")
 					assert.NotErrorIs(t, err, context.Canceled)
 					assert.NotErrorIs(t, err, context.DeadlineExceeded)
 				}
 			})
 			if replaced {
 				t.Run(name+"/"+string(layers)+"/GET", func(t *testing.T) {
-					require.NoError(t, sendBeforeCancel(t, layers, "GET", cause, 2))
+					require.NoError(t, sendBeforeCancel(t, layers, "GET", c.cause, 2))
 				})
 			}
 		}
 	}
 }
+
+// The cause of another request's cancel may state that it was not processed, such as
+// that of an errgroup in which a breaker has failed.
+func TestCancelOfAnotherRequestThatStatesAnOutcome(t *testing.T) {
+	cause := httpretry.WithOutcome(errors.New("breaker open"), httpretry.Unprocessed)
+	for _, layers := range []layering{noLayer, observed} {
+		err := sendBeforeCancel(t, layers, "POST", fmt.Errorf("group: %w", cause), 1)
+		require.ErrorIs(t, err, cause)
+		assert.False(t, httpretry.IsUnprocessed(err))
+	}
+}
+
+// errClientTimeout has the text with which net/http cancels a request whose Cancel
+// http.Client closes at its Timeout.
+var errClientTimeout = errors.New("net/http: request canceled")
 
 // observed is noLayer for a transport that has an Observe.
 const observed layering = "observed"
@@ -82,6 +104,9 @@ func sendBeforeCancel(
 			}
 		}})
 	req := contract.Request(t, method, srv.URL+"/first", "").WithContext(ctx)
+	if cause == errClientTimeout {
+		req.Cancel = make(chan struct{}) //nolint:staticcheck // http.Client sets it for its Timeout
+	}
 	transport := layers.transport(t, base)
 	if layers == observed {
 		transport = contract.Unchecked(t, httpretry.Config{Base: base,
@@ -111,6 +136,75 @@ func TestCancelOfTheRequestItself(t *testing.T) {
 		assert.NotContains(t, err.Error(), "another request")
 		base.CloseIdleConnections()
 	}
+}
+
+// A hook may be canceled by a context of its own, such as that of a shutdown.
+func TestCancelOfAHook(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, dial := range map[string]func() error{
+		"dialer": func() error {
+			_, err := new(net.Dialer).DialContext(ended, "tcp", "127.0.0.1:1")
+			return err
+		},
+		"bare": ended.Err,
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			// Of a plain request, it is not known that it was not sent.
+			if name == "bare" && method == "GET" {
+				continue
+			}
+			dials := 0
+			base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				dials++
+				return nil, dial()
+			}}
+			req := contract.Request(t, method, "http://example.com", "")
+			_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
+			require.ErrorIs(t, err, context.Canceled, "%s: %s", name, method)
+			assert.NotContains(t, err.Error(), "another request")
+			assert.Equal(t, 1, dials, "%s: %s", name, method)
+		}
+	}
+}
+
+// net/http asks for the body again, and gets ErrResent, after a connection has failed.
+func TestResendThatIsStoppedByGetBody(t *testing.T) {
+	var requests atomic.Int32
+	srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if requests.Add(1) == 2 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	policy := contract.RetryEvery(0)
+	policy.Idempotent = func(*http.Request) bool { return false }
+	base := new(http.Transport)
+	defer base.CloseIdleConnections()
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, "body"))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	_, err = transport.RoundTrip(contract.Request(t, "GET", srv.URL, "body")) //nolint:bodyclose // it fails
+	require.ErrorIs(t, err, wire.ErrResent)
+	assert.EqualValues(t, 2, requests.Load())
+}
+
+// The request of a layer has ended with a cause of its own.
+func TestErrorOfALayersOwnRequest(t *testing.T) {
+	sends := 0
+	layer := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+		sends++
+		err := fmt.Errorf("token: %w", &httpretry.Error{Err: wire.ErrResent})
+		return nil, httpretry.WithOutcome(err, httpretry.Unprocessed)
+	})
+	policy := contract.RetryEvery(0)
+	policy.MaxAttempts = 3
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: httpretry.Through(layer, new(http.Transport)), Policy: policy})
+	_, err := transport.RoundTrip(contract.Request(t, "POST", "http://example.com", "")) //nolint:bodyclose // it fails
+	require.ErrorContains(t, err, "token: ")
+	assert.Equal(t, 3, sends)
 }
 
 // cancelOnConnection sends a request, and cancels it with cause as soon as it has
