@@ -239,12 +239,13 @@ func (b *base) ownError(req *http.Request, trace *wire.Trace, err error) error {
 	return err
 }
 
-// isCancel reports whether err may be the cause with which net/http or a caller has
-// canceled a request. A dial may have had a deadline of its own, and
-// Transport.CancelRequest cancels a request that most likely has no Cancel.
+// isCancel reports whether err may be the cause with which another request was
+// canceled. A dial may have had a deadline of its own. http.Client sets Cancel for
+// its Timeout, and that may be the one of the other request, too.
+// Transport.CancelRequest is for requests without it.
 func isCancel(req *http.Request, trace *wire.Trace, err error) bool {
 	return err == context.Canceled || trace != nil && err == context.DeadlineExceeded ||
-		(trace != nil || cancelChannel(req) != nil) && err.Error() == canceledText
+		cancelChannel(req) != nil && err.Error() == canceledText
 }
 
 // isKnown reports whether the innermost transport is known, and no layer above it

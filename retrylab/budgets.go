@@ -49,7 +49,7 @@ func budgetsOf(kind string, h *httpretry.HostBudget) func() httpretry.Budget {
 	}
 }
 
-// withBudgets returns the policy of each process: p with a budget of its own.
+// withBudgets returns the policy of each process: p with its budget.
 func withBudgets(p httpretry.Policy, newBudget func() httpretry.Budget) func() httpretry.Policy {
 	return func() httpretry.Policy {
 		p.Budget = newBudget()

@@ -75,9 +75,6 @@ func (l lab) policiesText(name string, file *policyfile.File) string {
 	return w.String()
 }
 
-// maxChecked is the most attempts whose waits are drawn.
-const maxChecked = 100
-
 // checkWarnings returns likely mistakes in a policy that depend on its waits,
 // which are drawn, or on the deadline. File.Warnings has all others.
 func (l lab) checkWarnings(p httpretry.Policy) []string {
@@ -93,8 +90,8 @@ func (l lab) checkWarnings(p httpretry.Policy) []string {
 	switch {
 	case f.attempts == 1:
 		warn("with MaxAttempts 1 there are no retries.")
-	case f.attempts > maxChecked:
-		warn("the waits of more than %d attempts are not checked.", maxChecked)
+	case f.attempts > 100: // drawing them would take long
+		warn("the waits of more than 100 attempts are not checked.")
 	case err != nil:
 		warn("the waits are not checked: %v", err)
 	case checkEndless(f.attempts, backoff) != nil:

@@ -116,6 +116,8 @@ func TestBadFlags(t *testing.T) {
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
 		{"layers -latency=1500us", `-latency 1.5ms: want a multiple of 1ms`},
+		{"map -trigger=0s", `-trigger 0s: want a value from 100ms to 1h0m0s`},
+		{"restart -up=50ms", `-up 50ms: want a multiple of 100ms`},
 		{"policy -budget=none", `-budget "none": want one of default, strict, unlimited, shared, aws, aws2026, grpc, proxy`},
 		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
 	} {

@@ -202,9 +202,8 @@ func (e ends) table() report.Table {
 		Note:    "The budget allows all its retries here; if it refuses one, the request ends sooner.",
 		Columns: []string{"attempts", "p50", "p99", "worst", "made"},
 	}
-	names := []string{"fail after the latency", "get no answer"}
 	for i, r := range []*outage.Result{e.fast, e.slow} {
-		row := []any{names[i], report.Never, report.Never, report.Never, math.NaN()}
+		row := []any{[]string{"fail after the latency", "get no answer"}[i], report.Never, report.Never, report.Never, math.NaN()}
 		if r != nil {
 			for i, p := range []float64{0.5, 0.99, 1} {
 				row[i+1] = r.ToFailure.Quantile(p)

@@ -135,6 +135,9 @@ func (f *restartFlags) report() report.Report {
 	if f.load > 0 {
 		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Show(report.Share(f.load)))
 	}
+	if f.endless() {
+		r.About += " A request that has not ended with the simulation counts as failed."
+	}
 	if !f.seeded {
 		r.Notes = []string{"The random numbers of the default waits have no seed, so figures differ between runs. They are repeatable with -backoff."}
 	}

@@ -126,45 +126,60 @@ func sendBeforeCancel(
 func TestCancelOfTheRequestItself(t *testing.T) {
 	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {})
 	for _, method := range []string{"GET", "POST"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			GotConn: func(httptrace.GotConnInfo) { cancel() }})
-		base := new(http.Transport)
-		req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
-		_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
-		require.ErrorIs(t, err, context.Canceled)
-		assert.NotContains(t, err.Error(), "another request")
-		base.CloseIdleConnections()
+		for _, byChannel := range []bool{false, true} {
+			ctx, cancel := context.WithCancel(t.Context())
+			channel := make(chan struct{})
+			ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+				GotConn: func(httptrace.GotConnInfo) {
+					if byChannel {
+						close(channel)
+					} else {
+						cancel()
+					}
+				}})
+			base := new(http.Transport)
+			req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
+			req.Cancel = channel                                //nolint:staticcheck // http.Client sets it for its Timeout
+			_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
+			require.ErrorContains(t, err, "canceled")
+			assert.NotContains(t, err.Error(), "another request")
+			assert.Equal(t, !byChannel, errors.Is(err, context.Canceled))
+			base.CloseIdleConnections()
+			cancel()
+		}
 	}
 }
 
-// A hook may be canceled by a context of its own, such as that of a shutdown.
-func TestCancelOfAHook(t *testing.T) {
+// A hook may be canceled by a context of its own, such as that of a shutdown, or end a
+// request that was not sent.
+func TestErrorOfADial(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
-	for name, dial := range map[string]func() error{
-		"dialer": func() error {
-			_, err := new(net.Dialer).DialContext(ended, "tcp", "127.0.0.1:1")
-			return err
-		},
-		"bare": ended.Err,
+	_, dialer := new(net.Dialer).DialContext(ended, "tcp", "127.0.0.1:1")
+	states := httpretry.WithOutcome(errors.New("breaker open"), httpretry.Unprocessed)
+	for _, c := range []struct {
+		method string
+		err    error
+		dials  int
+	}{
+		{"GET", dialer, 1}, {"POST", dialer, 1},
+		// Of a plain request, it is not known that it was not sent.
+		{"POST", context.Canceled, 1},
+		{"GET", context.DeadlineExceeded, 3}, {"POST", context.DeadlineExceeded, 3},
+		{"GET", states, 3}, {"POST", states, 3},
 	} {
-		for _, method := range []string{"GET", "POST"} {
-			// Of a plain request, it is not known that it was not sent.
-			if name == "bare" && method == "GET" {
-				continue
-			}
-			dials := 0
-			base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-				dials++
-				return nil, dial()
-			}}
-			req := contract.Request(t, method, "http://example.com", "")
-			_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
-			require.ErrorIs(t, err, context.Canceled, "%s: %s", name, method)
-			assert.NotContains(t, err.Error(), "another request")
-			assert.Equal(t, 1, dials, "%s: %s", name, method)
-		}
+		dials := 0
+		base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			dials++
+			return nil, c.err
+		}}
+		policy := contract.RetryEvery(0)
+		policy.MaxAttempts = 3
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		req := contract.Request(t, c.method, "http://example.com", "")
+		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+		require.ErrorIs(t, err, c.err, c.method)
+		assert.Equal(t, c.dials, dials, "%s: %v", c.method, c.err)
 	}
 }
 
@@ -198,13 +213,19 @@ func TestErrorOfALayersOwnRequest(t *testing.T) {
 		err := fmt.Errorf("token: %w", &httpretry.Error{Err: wire.ErrResent})
 		return nil, httpretry.WithOutcome(err, httpretry.Unprocessed)
 	})
-	policy := contract.RetryEvery(0)
-	policy.MaxAttempts = 3
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: httpretry.Through(layer, new(http.Transport)), Policy: policy})
-	_, err := transport.RoundTrip(contract.Request(t, "POST", "http://example.com", "")) //nolint:bodyclose // it fails
-	require.ErrorContains(t, err, "token: ")
-	assert.Equal(t, 3, sends)
+	for _, attempts := range []int{1, 3} {
+		policy := contract.RetryEvery(0)
+		policy.MaxAttempts = attempts
+		transport := contract.Unchecked(t, httpretry.Config{
+			Base: httpretry.Through(layer, new(http.Transport)), Policy: policy})
+		for _, method := range []string{"GET", "POST"} {
+			sends = 0
+			req := contract.Request(t, method, "http://example.com", "")
+			_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+			require.ErrorContains(t, err, "token: ")
+			assert.Equal(t, attempts, sends)
+		}
+	}
 }
 
 // cancelOnConnection sends a request, and cancels it with cause as soon as it has

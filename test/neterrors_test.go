@@ -1111,8 +1111,10 @@ func http2GoAwayFaults() []fault {
 // Transport.CancelRequest cancels a request without its context. The request is
 // not retried.
 func TestTransportCancelRequest(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		t.Run(timeout.String(), func(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{
+		"direct": 0, "below a layer": 0, "with an AttemptTimeout": time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
 			arrived := make(chan struct{}, 5)
 			srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
 				arrived <- struct{}{}
@@ -1120,18 +1122,23 @@ func TestTransportCancelRequest(t *testing.T) {
 				return false
 			})
 			transport, events := faults.Base(t, nil), new(contract.Record)
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				go func() {
-					<-arrived
-					//nolint:staticcheck // old code calls it
-					transport.CancelRequest(req)
-				}()
-				return transport.RoundTrip(req)
-			})
+			cancel := func(req *http.Request) {
+				<-arrived
+				//nolint:staticcheck // old code calls it
+				transport.CancelRequest(req)
+			}
+			req, base := contract.Request(t, "GET", srv.URL(), ""), http.RoundTripper(transport)
+			if name == "direct" {
+				go cancel(req)
+			} else {
+				base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					go cancel(req)
+					return transport.RoundTrip(req)
+				})
+			}
 			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout = timeout
-			_, err := contract.Recorded(t, base, policy, events).
-				RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
+			_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
 			require.ErrorContains(t, err, "request canceled")
 			assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 			assert.EqualValues(t, 1, srv.Requests.Load())

@@ -49,7 +49,7 @@ const Restarts = "503, refused, reset, timeout, stall"
 type Client struct {
 	Processes int
 	Policy    func() httpretry.Policy // of one more process
-	Deadline  time.Duration
+	Deadline  time.Duration           // 0: none, or Length if nothing in the policy ends a request
 }
 
 // Bucket is the resolution of a Result. From, To and Length are multiples of

@@ -1,4 +1,4 @@
-// Package report writes results as text, JSON and HTML.
+// Package report writes results as text and HTML.
 package report
 
 import (
