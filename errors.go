@@ -155,8 +155,12 @@ var errOtherCanceled = fmt.Errorf(
 
 // isCause reports whether err is a cause with which this package cancels attempts.
 func isCause(err error) bool {
-	_, timeout := err.(*attemptTimeout)
-	return timeout || err == wire.ErrProtocol || err == wire.ErrResent || err == wire.ErrTooManySends
+	switch _, timeout := err.(*attemptTimeout); err {
+	case wire.ErrResent, wire.ErrTooManySends, wire.ErrProtocol:
+		return true
+	default:
+		return timeout
+	}
 }
 
 // isOwnError reports whether err was made here, not by Base. net/http wraps

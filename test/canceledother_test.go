@@ -139,7 +139,7 @@ func TestCancelOfTheRequestItself(t *testing.T) {
 				}})
 			base := new(http.Transport)
 			req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
-			req.Cancel = channel                                //nolint:staticcheck // http.Client sets it for its Timeout
+			req.Cancel = channel //nolint:staticcheck // http.Client sets it
 			_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
 			require.ErrorContains(t, err, "canceled")
 			assert.NotContains(t, err.Error(), "another request")
@@ -169,13 +169,14 @@ func TestErrorOfADial(t *testing.T) {
 		{"GET", states, 3}, {"POST", states, 3},
 	} {
 		dials := 0
-		base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		dial := func(context.Context, string, string) (net.Conn, error) {
 			dials++
 			return nil, c.err
-		}}
+		}
 		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 3
-		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.Unchecked(t, httpretry.Config{
+			Base: &http.Transport{DialContext: dial}, Policy: policy})
 		req := contract.Request(t, c.method, "http://example.com", "")
 		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
 		require.ErrorIs(t, err, c.err, c.method)
@@ -200,7 +201,8 @@ func TestResendThatIsStoppedByGetBody(t *testing.T) {
 	resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, "body"))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	_, err = transport.RoundTrip(contract.Request(t, "GET", srv.URL, "body")) //nolint:bodyclose // it fails
+	req := contract.Request(t, "GET", srv.URL, "body")
+	_, err = transport.RoundTrip(req) //nolint:bodyclose // it fails
 	require.ErrorIs(t, err, wire.ErrResent)
 	assert.EqualValues(t, 2, requests.Load())
 }
