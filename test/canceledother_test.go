@@ -139,7 +139,7 @@ func TestCancelOfTheRequestItself(t *testing.T) {
 				}})
 			base := new(http.Transport)
 			req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
-			req.Cancel = channel //nolint:staticcheck // http.Client sets it
+			req.Cancel = channel                                //nolint:staticcheck // http.Client sets it
 			_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
 			require.ErrorContains(t, err, "canceled")
 			assert.NotContains(t, err.Error(), "another request")
