@@ -139,7 +139,8 @@ func TestCancelOfTheRequestItself(t *testing.T) {
 				}})
 			base := new(http.Transport)
 			req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
-			req.Cancel = channel                                //nolint:staticcheck // http.Client sets it
+			//nolint:staticcheck // http.Client sets it for its Timeout
+			req.Cancel = channel
 			_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
 			require.ErrorContains(t, err, "canceled")
 			assert.NotContains(t, err.Error(), "another request")
