@@ -124,7 +124,9 @@ func sendBeforeCancel(
 
 // The cancel of the request itself is not that of another one.
 func TestCancelOfTheRequestItself(t *testing.T) {
-	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {})
+	srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	})
 	for _, method := range []string{"GET", "POST"} {
 		for _, byChannel := range []bool{false, true} {
 			ctx, cancel := context.WithCancel(t.Context())
