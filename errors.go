@@ -149,9 +149,10 @@ var errNoResponse = errors.New("the base transport returned neither a response n
 // errRequestCanceled stands for a closed Request.Cancel, which has no error.
 var errRequestCanceled = errors.New("request canceled")
 
-// errOtherCanceled stands for the cause with which another request was canceled.
+// errOtherCanceled stands for the cause with which another request was canceled. For a
+// request without a trace, it may be the error of a hook.
 var errOtherCanceled = fmt.Errorf(
-	"the cancel of another request, or of a hook, closed the connection: %w", io.ErrUnexpectedEOF)
+	"ended by the cancel of another request, or of a hook: %w", io.ErrUnexpectedEOF)
 
 // isCause reports whether err is a cause with which this package cancels attempts.
 func isCause(err error) bool {

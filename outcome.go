@@ -104,8 +104,7 @@ func (c *call) provesUnprocessed(resp *http.Response, err error) bool {
 		wire.Resendable(a.req.Method, a.req.Header):
 		return false
 	// It may be the cause with which another request was canceled (base.ownError).
-	// Without a layer, only a hook could state it, before the answer.
-	case states && a.trace.Facts().Answered && c.engine.base.isNetHTTP(c.caller.req.URL):
+	case states && a.trace.Facts().Shared && c.engine.base.isNetHTTP(c.caller.req.URL):
 		return false
 	// Layers that are not known may have sent the request to several hosts.
 	case !c.engine.base.isKnown() && a.leavesOpen(err, states):

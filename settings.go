@@ -220,18 +220,18 @@ func closeIdleConnections(rt http.RoundTripper) {
 	}
 }
 
-// ownError returns err, which RoundTrip has returned for req, unless it is the cause
-// with which another request was canceled. Over HTTP/1, net/http gives a
-// connection to the next request before it hands over a response without a
-// body. If the next request is canceled then, both get its cause (Go issue
-// 41600). That must not decide about this one, which the server has processed.
-// net/http does not wrap the cause. Without a trace, it is not known whether req
-// was answered.
+// ownError returns err, which RoundTrip has returned for req, unless it may be the
+// cause with which another request was canceled. If two requests share a connection
+// (wire.Facts.Shared) and one is canceled, both get its cause, which net/http does
+// not wrap (Go issue 41600). That must not decide about the other, which the server
+// may have processed. Without a trace, it is not known whether req has shared one.
 func (b *base) ownError(req *http.Request, trace *wire.Trace, err error) error {
 	switch {
 	case err == nil, b.transport == nil, isCanceled(req):
-	// Its connection is still its own.
-	case trace != nil && !trace.Facts().Answered:
+	case trace != nil && !trace.Facts().Shared:
+	// It is that of GetBody. An attempt that is stopped with it gives no connection
+	// away.
+	case err == wire.ErrResent && trace != nil && !trace.Facts().Answered:
 	// A layer may have canceled a context of its own.
 	case isCause(err), b.isNetHTTP(req.URL) && isCancel(req, trace, err):
 		return errOtherCanceled
@@ -241,8 +241,8 @@ func (b *base) ownError(req *http.Request, trace *wire.Trace, err error) error {
 
 // isCancel reports whether err may be the cause with which another request was
 // canceled. A dial may have had a deadline of its own. http.Client sets Cancel for
-// its Timeout, and that may be the one of the other request, too.
-// Transport.CancelRequest is for requests without it.
+// its Timeout, as for that of the other request. Who calls the deprecated
+// Transport.CancelRequest is expected not to set it.
 func isCancel(req *http.Request, trace *wire.Trace, err error) bool {
 	return err == context.Canceled || trace != nil && err == context.DeadlineExceeded ||
 		cancelChannel(req) != nil && err.Error() == canceledText

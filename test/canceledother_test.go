@@ -46,7 +46,7 @@ func TestCancelOfAnotherRequest(t *testing.T) {
 				assert.False(t, httpretry.IsUnprocessed(err))
 				assert.Equal(t, replaced, errors.Is(err, io.ErrUnexpectedEOF))
 				if replaced {
-					require.ErrorContains(t, err, "the cancel of another request, or of a hook, closed the connection")
+					require.ErrorContains(t, err, "ended by the cancel of another request")
 					assert.NotErrorIs(t, err, context.Canceled)
 					assert.NotErrorIs(t, err, context.DeadlineExceeded)
 				}
@@ -74,6 +74,72 @@ func TestCancelOfAnotherRequestThatStatesAnOutcome(t *testing.T) {
 // errClientTimeout has the text with which net/http cancels a request whose Cancel
 // http.Client closes at its Timeout.
 var errClientTimeout = errors.New("net/http: request canceled")
+
+// The cause may be that of the request before, to which the response was not handed
+// over when this one got its connection.
+func TestCancelOfTheRequestBefore(t *testing.T) {
+	states := httpretry.WithOutcome(errors.New("breaker open"), httpretry.Unprocessed)
+	for name, cause := range map[string]error{
+		"cancel":          nil,
+		"attempt timeout": attemptTimeoutError(t),
+		"states":          states,
+	} {
+		for _, timeout := range []time.Duration{0, time.Minute} {
+			t.Run(name+"/POST/"+timeout.String(), func(t *testing.T) {
+				err := sendAfterCancel(t, "POST", timeout, cause, 1)
+				require.Error(t, err)
+				assert.False(t, httpretry.IsUnprocessed(err))
+				assert.NotErrorIs(t, err, context.Canceled)
+				assert.NotErrorIs(t, err, context.DeadlineExceeded)
+			})
+			t.Run(name+"/GET/"+timeout.String(), func(t *testing.T) {
+				require.NoError(t, sendAfterCancel(t, "GET", timeout, cause, 2))
+			})
+		}
+	}
+}
+
+// sendAfterCancel sends a request on the connection of another one, which is canceled
+// with cause while this one is executed. It returns its error.
+func sendAfterCancel(
+	t *testing.T, method string, timeout time.Duration, cause error, executions int32) error {
+	t.Helper()
+	var executed atomic.Int32
+	ctx, cancel := context.WithCancelCause(t.Context())
+	srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/second" && executed.Add(1) == 1 {
+			cancel(cause)
+			<-r.Context().Done()
+		}
+	})
+	base := new(http.Transport)
+	t.Cleanup(base.CloseIdleConnections)
+	policy := contract.RetryEvery(0)
+	policy.AttemptTimeout = timeout
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+
+	// The first response is handed over only after the hook has returned.
+	var offered atomic.Bool
+	result := make(chan error, 1)
+	second := contract.Request(t, method, srv.URL+"/second", "")
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		PutIdleConn: func(error) {
+			if offered.Swap(true) {
+				return
+			}
+			resp, err := transport.RoundTrip(second)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			result <- err
+		}})
+	first := contract.Request(t, "GET", srv.URL+"/first", "").WithContext(ctx)
+	_, err := base.RoundTrip(first) //nolint:bodyclose // it fails
+	assert.Error(t, err)
+	err = <-result
+	assert.Equal(t, executions, executed.Load())
+	return err
+}
 
 // observed is noLayer for a transport that has an Observe.
 const observed layering = "observed"
@@ -161,15 +227,17 @@ func TestErrorOfADial(t *testing.T) {
 	_, dialer := new(net.Dialer).DialContext(ended, "tcp", "127.0.0.1:1")
 	states := httpretry.WithOutcome(errors.New("breaker open"), httpretry.Unprocessed)
 	for _, c := range []struct {
-		method string
-		err    error
-		dials  int
+		method    string
+		err, want error
+		dials     int
 	}{
-		{"GET", dialer, 1}, {"POST", dialer, 1},
+		{"GET", dialer, dialer, 1}, {"POST", dialer, dialer, 1},
 		// Of a plain request, it is not known that it was not sent.
-		{"POST", context.Canceled, 1},
-		{"GET", context.DeadlineExceeded, 3}, {"POST", context.DeadlineExceeded, 3},
-		{"GET", states, 3}, {"POST", states, 3},
+		{"GET", context.Canceled, io.ErrUnexpectedEOF, 3},
+		{"POST", context.Canceled, context.Canceled, 1},
+		{"GET", context.DeadlineExceeded, context.DeadlineExceeded, 3},
+		{"POST", context.DeadlineExceeded, context.DeadlineExceeded, 3},
+		{"GET", states, states, 3}, {"POST", states, states, 3},
 	} {
 		dials := 0
 		dial := func(context.Context, string, string) (net.Conn, error) {
@@ -182,7 +250,7 @@ func TestErrorOfADial(t *testing.T) {
 			Base: &http.Transport{DialContext: dial}, Policy: policy})
 		req := contract.Request(t, c.method, "http://example.com", "")
 		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
-		require.ErrorIs(t, err, c.err, c.method)
+		require.ErrorIs(t, err, c.want, c.method)
 		assert.Equal(t, c.dials, dials, "%s: %v", c.method, c.err)
 	}
 }

@@ -341,12 +341,14 @@ func (s *state) facts() Facts {
 	if s.unansweredHere {
 		elsewhere--
 	}
+	connecting := s.pending.newHosts > 0 || s.pending.further
 	return Facts{
 		Wrote:               s.wrote,
 		Answered:            s.answered,
-		Connecting:          s.pending.newHosts > 0 || s.pending.further,
+		Connecting:          connecting,
 		LastHTTP2:           s.lastHTTP2,
 		LastReused:          s.lastReused,
+		Shared:              !s.lastHTTP2 && (s.answered || s.lastReused && !connecting),
 		UnansweredHere:      s.unansweredHere,
 		UnansweredElsewhere: elsewhere > 0,
 	}

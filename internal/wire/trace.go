@@ -164,6 +164,11 @@ type Facts struct {
 	LastHTTP2  bool // the connection that was got last speaks HTTP/2
 	LastReused bool // it has been used before
 
+	// Over HTTP/1, net/http gives a connection to the next request before it hands
+	// over a response without a body. Shared means that the request may have had its
+	// last connection with the one before, or with the next one.
+	Shared bool
+
 	// A request was written and not answered, on the last connection or on
 	// another. They require AtMostOnce. A request of which net/http has written
 	// nothing may count, too.
