@@ -348,7 +348,7 @@ func (s *state) facts() Facts {
 		Connecting:          connecting,
 		LastHTTP2:           s.lastHTTP2,
 		LastReused:          s.lastReused,
-		Shared:              !s.lastHTTP2 && (s.answered || s.lastReused && !connecting),
+		Shared:              s.answered || s.lastReused && !connecting,
 		UnansweredHere:      s.unansweredHere,
 		UnansweredElsewhere: elsewhere > 0,
 	}

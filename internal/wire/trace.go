@@ -166,7 +166,7 @@ type Facts struct {
 
 	// Over HTTP/1, net/http gives a connection to the next request before it hands
 	// over a response without a body. Shared means that the request may have had its
-	// last connection with the one before, or with the next one.
+	// last connection together with the request before, or with the next one.
 	Shared bool
 
 	// A request was written and not answered, on the last connection or on

@@ -507,6 +507,25 @@ func TestRealServer(t *testing.T) {
 	}
 }
 
+// A connection may have been shared once it was answered, or if it was used before. One
+// that is being opened is not shared.
+func TestShared(t *testing.T) {
+	var a attempt
+	ctx := a.trace.Start(t.Context(), &a, wire.Options{AtMostOnce: true})
+	hooks := httptrace.ContextClientTrace(ctx)
+	first, second := net.Pipe()
+	hooks.GetConn("a.test:80")
+	assert.False(t, a.trace.Facts().Shared)
+	hooks.GotConn(httptrace.GotConnInfo{Conn: first, Reused: true})
+	assert.True(t, a.trace.Facts().Shared)
+	hooks.GetConn("a.test:80")
+	assert.False(t, a.trace.Facts().Shared)
+	hooks.GotConn(httptrace.GotConnInfo{Conn: second})
+	assert.False(t, a.trace.Facts().Shared)
+	hooks.GotFirstResponseByte()
+	assert.True(t, a.trace.Facts().Shared)
+}
+
 // A dial that fails proves that nothing was sent.
 func TestRealDial(t *testing.T) {
 	boom := errors.New("boom")
