@@ -149,8 +149,8 @@ var errNoResponse = errors.New("the base transport returned neither a response n
 // errRequestCanceled stands for a closed Request.Cancel, which has no error.
 var errRequestCanceled = errors.New("request canceled")
 
-// errOtherCanceled stands for the cause with which another request was canceled. For a
-// request without a trace, it may be the error of a hook.
+// errOtherCanceled stands for the cause with which another request was canceled, or, if
+// the request is idempotent, for a hook's own context.Canceled (base.ownError).
 var errOtherCanceled = fmt.Errorf(
 	"ended by the cancel of another request, or of a hook: %w", io.ErrUnexpectedEOF)
 

@@ -103,8 +103,10 @@ func (c *call) provesUnprocessed(resp *http.Response, err error) bool {
 	case err != nil && err.Error() == cannotRewind && !a.trace.Facts().LastHTTP2 &&
 		wire.Resendable(a.req.Method, a.req.Header):
 		return false
-	// It may be the cause with which another request was canceled (base.ownError).
-	case states && a.trace.Facts().Shared && c.engine.base.isNetHTTP(c.caller.req.URL):
+	// It may be the cause with which another request was canceled (base.ownError). The
+	// proofs of net/http itself state no Outcome, and are neither joined nor wrapped.
+	case a.trace.Facts().Shared && c.engine.base.isNetHTTP(c.caller.req.URL) &&
+		(states || joined(err) != nil || isNothingWritten(errors.Unwrap(err))):
 		return false
 	// Layers that are not known may have sent the request to several hosts.
 	case !c.engine.base.isKnown() && a.leavesOpen(err, states):

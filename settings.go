@@ -224,7 +224,8 @@ func closeIdleConnections(rt http.RoundTripper) {
 // cause with which another request was canceled. If two requests share a connection
 // (wire.Facts.Shared) and one is canceled, both get its cause, which net/http does
 // not wrap (Go issue 41600). That must not decide about the other, which the server
-// may have processed. Without a trace, it is not known whether req has shared one.
+// may have processed. Without a trace, it is not known whether req has shared one,
+// and without AtMostOnce, whether a hook has opened another since.
 func (b *base) ownError(req *http.Request, trace *wire.Trace, err error) error {
 	switch {
 	case err == nil, b.transport == nil, isCanceled(req):
@@ -241,10 +242,10 @@ func (b *base) ownError(req *http.Request, trace *wire.Trace, err error) error {
 
 // isCancel reports whether err may be the cause with which another request was
 // canceled. A dial may have had a deadline of its own. http.Client sets Cancel for
-// its Timeout, as for that of the other request. Who calls the deprecated
+// its Timeout, most likely for both requests. Who calls the deprecated
 // Transport.CancelRequest is expected not to set it.
 func isCancel(req *http.Request, trace *wire.Trace, err error) bool {
-	return err == context.Canceled || trace != nil && err == context.DeadlineExceeded ||
+	return err == context.Canceled || trace.Facts().Answered && err == context.DeadlineExceeded ||
 		cancelChannel(req) != nil && err.Error() == canceledText
 }
 

@@ -83,6 +83,8 @@ func TestCancelOfTheRequestBefore(t *testing.T) {
 		"cancel":          nil,
 		"attempt timeout": attemptTimeoutError(t),
 		"states":          states,
+		"joined":          errors.Join(states, states),
+		"nothing written": fmt.Errorf("group: %w", nothingWrittenError(t)),
 	} {
 		for _, timeout := range []time.Duration{0, time.Minute} {
 			t.Run(name+"/POST/"+timeout.String(), func(t *testing.T) {
@@ -97,6 +99,19 @@ func TestCancelOfTheRequestBefore(t *testing.T) {
 			})
 		}
 	}
+}
+
+// nothingWrittenError returns net/http's error for a connection on which it could write
+// nothing.
+func nothingWrittenError(t *testing.T) error {
+	t.Helper()
+	base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		return client, server.Close()
+	}}
+	_, err := base.RoundTrip(contract.Request(t, "POST", "http://a.test", "")) //nolint:bodyclose // it fails
+	require.Equal(t, httpretry.Unprocessed, httpretry.Classify(nil, nil, err), "%T %v", err, err)
+	return err
 }
 
 // sendAfterCancel sends a request on the connection of another one, which is canceled
@@ -255,6 +270,33 @@ func TestErrorOfADial(t *testing.T) {
 		require.ErrorIs(t, err, c.want, c.method)
 		assert.Equal(t, c.dials, dials, "%s: %v", c.method, c.err)
 	}
+}
+
+// A connection fails, and net/http opens another one, which takes too long for the hook.
+func TestErrorOfADialAfterAConnection(t *testing.T) {
+	var requests, dials atomic.Int32
+	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {
+		if requests.Add(1) == 2 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	base := &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials.Add(1) == 2 {
+				return nil, context.DeadlineExceeded
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}}
+	defer base.CloseIdleConnections()
+	transport := contract.Unchecked(t, httpretry.Config{Base: base,
+		Policy: httpretry.Policy{MaxAttempts: 1, AttemptTimeout: time.Minute}})
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	req := contract.Request(t, "GET", srv.URL, "")
+	_, err = transport.RoundTrip(req) //nolint:bodyclose // it fails
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.EqualValues(t, 2, dials.Load())
 }
 
 // net/http asks for the body again, and gets ErrResent, after a connection has failed.

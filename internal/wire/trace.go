@@ -159,7 +159,7 @@ func (t *Trace) ProvesUnsent(canceled bool) bool {
 type Facts struct {
 	Wrote      bool // some part of a request was written
 	Answered   bool // some request was answered, if only by a 1xx response
-	Connecting bool // net/http waits for a connection
+	Connecting bool // net/http waits for a connection; known with AtMostOnce only
 
 	LastHTTP2  bool // the connection that was got last speaks HTTP/2
 	LastReused bool // it has been used before
