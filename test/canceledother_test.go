@@ -106,13 +106,17 @@ func TestCancelOfTheRequestBefore(t *testing.T) {
 func nothingWrittenError(t *testing.T) error {
 	t.Helper()
 	base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		return client, server.Close()
+		client, _ := net.Pipe()
+		return unwritable{client}, nil
 	}}
 	_, err := base.RoundTrip(contract.Request(t, "POST", "http://a.test", "")) //nolint:bodyclose // it fails
 	require.Equal(t, httpretry.Unprocessed, httpretry.Classify(nil, nil, err), "%T %v", err, err)
 	return err
 }
+
+type unwritable struct{ net.Conn }
+
+func (unwritable) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // sendAfterCancel sends a request on the connection of another one, which is canceled
 // with cause while this one is executed. It returns its error.
