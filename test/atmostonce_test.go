@@ -1142,9 +1142,10 @@ func (c *lateReadConn) Read(p []byte) (int, error) {
 // was written.
 func TestNothingWrittenWithoutGetBody(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		for name, tt := range map[string]struct{ stream, layer bool }{
+		for name, tt := range map[string]struct{ stream, layer, direct bool }{
 			"memory":               {},
 			"stream":               {stream: true},
+			"stream, net/http":     {stream: true, direct: true},
 			"stream below a layer": {stream: true, layer: true},
 		} {
 			t.Run(fmt.Sprintf("TLS=%v/%s", secure, name), func(t *testing.T) {
@@ -1170,6 +1171,10 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 					})
 				}
 				transport := contract.With(t, layer, contract.RetryEvery(0))
+				if tt.direct {
+					transport = contract.Unchecked(t,
+						httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				}
 				contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
 				broken.Store(true)
 				req := contract.Request(t, "POST", srv.URL, "payload")
