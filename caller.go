@@ -121,19 +121,9 @@ func cancelChannel(req *http.Request) <-chan struct{} {
 	return req.Cancel
 }
 
-// isCanceled reports whether req has been canceled, in either way.
-func isCanceled(req *http.Request) bool {
-	select {
-	case <-cancelChannel(req):
-		return true
-	default:
-		return req.Context().Err() != nil
-	}
-}
-
-// cancelSignal ends a wait when the caller cancels the request.
-func (c *caller) cancelSignal() bounded.Signal {
-	return bounded.Signal{c.req.Context().Done(), cancelChannel(c.req)}
+// cancelSignal is set when req is canceled, in either way.
+func cancelSignal(req *http.Request) bounded.Signal {
+	return bounded.Signal{req.Context().Done(), cancelChannel(req)}
 }
 
 // known returns the state of the origin.

@@ -41,7 +41,7 @@ func (s *sending) readAhead(
 	}
 	s.resp = resp // for a panic
 	b, usable := respbody.NewAhead(resp, limit), true
-	stop := bounded.Signal{req.Context().Done(), cancelChannel(req)}
+	stop := cancelSignal(req)
 	// The context ends a Read of net/http. One of a layer may block.
 	isInline := s.engine.base.isNetHTTP(req.URL) || stop == (bounded.Signal{})
 	if isInline && wait == bounded.NoLimit || bounded.InMemory(resp.Body) {

@@ -150,7 +150,7 @@ func (c *call) rewindBody(wait time.Duration) Reason {
 	if timeout := c.policy.AttemptTimeout; timeout > 0 {
 		limit = min(limit, timeout)
 	}
-	if c.body.Rewind(c.caller.cancelSignal(), limit) {
+	if c.body.Rewind(cancelSignal(c.caller.req), limit) {
 		return ReasonNone
 	}
 	c.charge.refundUnsent()
@@ -238,7 +238,7 @@ func (c *call) discard(r result) (took time.Duration) {
 			limit = min(limit, c.waits.timeLeft(&c.caller, time.Now()))
 		}
 		// Release ends the body, so the body is drained first.
-		took = respbody.Discard(resp, c.attempt, limit, c.caller.cancelSignal())
+		took = respbody.Discard(resp, c.attempt, limit, cancelSignal(c.caller.req))
 		c.caller.waited += took
 	}
 	c.resp, c.cut = nil, nil

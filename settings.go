@@ -225,10 +225,10 @@ func closeIdleConnections(rt http.RoundTripper) {
 // (wire.Facts.Shared) and one is canceled, both get its cause, which net/http does
 // not wrap (Go issue 41600). That must not decide about the other, which the server
 // may have processed. Without a trace, it is not known whether req has shared one,
-// and without AtMostOnce, whether a hook has opened another since.
+// and without AtMostOnce, whether net/http has opened another one since.
 func (b *base) ownError(req *http.Request, trace *wire.Trace, err error) error {
 	switch {
-	case err == nil, b.transport == nil, isCanceled(req):
+	case err == nil, b.transport == nil, cancelSignal(req).IsSet():
 	case trace != nil && !trace.Facts().Shared:
 	// It is that of GetBody. An attempt that is stopped with it gives no connection
 	// away.

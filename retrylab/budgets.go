@@ -49,8 +49,9 @@ func budgetsOf(kind string, h *httpretry.HostBudget) func() httpretry.Budget {
 	}
 }
 
-// withBudgets returns the policy of each process: p with its budget.
-func withBudgets(p httpretry.Policy, newBudget func() httpretry.Budget) func() httpretry.Policy {
+// withBudgets returns the policy of each process: p with its budget of budgetsOf.
+func withBudgets(p httpretry.Policy, kind string, h *httpretry.HostBudget) func() httpretry.Policy {
+	newBudget := budgetsOf(kind, h)
 	return func() httpretry.Policy {
 		p.Budget = newBudget()
 		return p

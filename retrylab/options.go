@@ -94,16 +94,18 @@ func split(name, list, choices string) ([]string, error) {
 	return parts, nil
 }
 
-func parseEach[T any](name, list string, parse func(part string) (T, error)) (all []T, err error) {
+func parseEach[T any](name, list string, parse func(part string) (T, error)) ([]T, error) {
 	parts, err := split(name, list, "")
-	for _, part := range parts {
-		var one T
-		if err == nil {
-			one, err = parse(part)
-		}
-		all = append(all, one)
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	all := make([]T, len(parts))
+	for i, part := range parts {
+		if all[i], err = parse(part); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 func parseCounts(name, list string, most int) ([]int, error) {

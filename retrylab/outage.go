@@ -167,7 +167,7 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	if kind == "none" {
 		p.MaxAttempts, budget = 1, "unlimited"
 	}
-	client := outage.Client{Processes: processes, Deadline: f.deadline, Policy: withBudgets(p, budgetsOf(budget, f.hostBudget()))}
+	client := outage.Client{Processes: processes, Deadline: f.deadline, Policy: withBudgets(p, budget, f.hostBudget())}
 	return &variant{name: f.name(cooldown, strategy, kind, processes), kind: kind, client: client}, nil
 }
 

@@ -73,16 +73,17 @@ func attemptsText(attempts int) string {
 func (f *policyFlags) budgetText() string {
 	text := fmt.Sprintf("the budget %q", f.budget)
 	var fields []string
-	for _, field := range []struct {
-		text  string
-		isSet bool
-	}{
-		{fmt.Sprintf("Ratio %v", f.ratio), f.ratio != defaultRatio}, {fmt.Sprintf("Burst %d", f.burst), f.burst != defaultBurst},
-		{fmt.Sprintf("Window %v", f.window), f.window != defaultWindow}, {"Strict", f.strict && f.budget != "strict"},
-	} {
-		if field.isSet {
-			fields = append(fields, field.text)
-		}
+	if f.ratio != defaultRatio {
+		fields = append(fields, fmt.Sprintf("Ratio %v", f.ratio))
+	}
+	if f.burst != defaultBurst {
+		fields = append(fields, fmt.Sprintf("Burst %d", f.burst))
+	}
+	if f.window != defaultWindow {
+		fields = append(fields, fmt.Sprintf("Window %v", f.window))
+	}
+	if f.strict && f.budget != "strict" {
+		fields = append(fields, "Strict")
 	}
 	if _, ok := f.usesHostBudget(); !ok || fields == nil {
 		return text
@@ -125,7 +126,7 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Fi
 		if i%2 == 1 {
 			f = unlimited
 		}
-		client, err := f.client(s.Seed)
+		client, err := f.clientOf(f.policy, f.budget, s.Seed, true)
 		if err == nil {
 			results[i], err = s.Run(client)
 		}
@@ -145,10 +146,6 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Fi
 	return t, []chart.Figure{success}, nil
 }
 
-func (f *policyFlags) client(seed uint64) (outage.Client, error) {
-	return f.clientOf(f.policy, f.budget, seed, true)
-}
-
 // clientOf returns processes with the policy p and the values of the flags, except
 // its Backoff if it is not seeded.
 func (f *policyFlags) clientOf(p httpretry.Policy, budget string, seed uint64, seeded bool) (c outage.Client, err error) {
@@ -160,8 +157,7 @@ func (f *policyFlags) clientOf(p httpretry.Policy, budget string, seed uint64, s
 		}
 		p.Backoff = backoff.Strategy
 	}
-	newPolicy := withBudgets(p, budgetsOf(budget, f.hostBudget()))
-	return outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: newPolicy}, nil
+	return outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: withBudgets(p, budget, f.hostBudget())}, nil
 }
 
 // ends are how requests end that never succeed, with attempts that fail after
@@ -175,9 +171,7 @@ func (l lab) ends(f *policyFlags, seed uint64) (e ends, err error) {
 	if f.endless() {
 		return e, nil
 	}
-	unlimited := *f
-	unlimited.budget = "unlimited"
-	client, err := unlimited.client(seed)
+	client, err := f.clientOf(f.policy, "unlimited", seed, true)
 	if err != nil {
 		return e, err
 	}
@@ -202,8 +196,9 @@ func (e ends) table() report.Table {
 		Note:    "The budget allows all its retries here; if it refuses one, the request ends sooner.",
 		Columns: []string{"attempts", "p50", "p99", "worst", "made"},
 	}
+	names := []string{"fail after the latency", "get no answer"}
 	for i, r := range []*outage.Result{e.fast, e.slow} {
-		row := []any{[]string{"fail after the latency", "get no answer"}[i], report.Never, report.Never, report.Never, math.NaN()}
+		row := []any{names[i], report.Never, report.Never, report.Never, math.NaN()}
 		if r != nil {
 			for i, p := range []float64{0.5, 0.99, 1} {
 				row[i+1] = r.ToFailure.Quantile(p)
