@@ -415,10 +415,13 @@ func isUnprocessedText(text string) bool {
 }
 
 // hasFinalText considers err and all errors that it wraps.
+// net/http puts a prefix before those that occur while it writes on a connection.
 func hasFinalText(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
+		text := err.Error()
+		inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
 		for _, e := range errorTexts() {
-			if e.outcome == Final && e.matches(err.Error()) {
+			if e.outcome == Final && (e.matches(text) || e.matches(inner)) {
 				return true
 			}
 		}
@@ -426,10 +429,6 @@ func hasFinalText(err error) bool {
 	return false
 }
 
-// matches allows for the prefix that net/http puts before errors that occur
-// while it writes on a connection.
 func (e errorText) matches(text string) bool {
-	inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
-	return (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) &&
-		strings.Contains(text, e.contains)
+	return strings.HasPrefix(text, e.prefix) && strings.Contains(text, e.contains)
 }

@@ -2,7 +2,6 @@ package httpretry
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -314,10 +313,7 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 	case !a.hasBody && (!base.isKnown() || !isOfNetHTTP(u)):
 		return false
 	}
-	// A layer may have ended the attempt with a context of its own.
-	canceled := a.req.Context().Err() != nil || isTimeout(err) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	return a.trace.ProvesUnsent(canceled) && !base.hasOtherProtocols()
+	return !base.hasOtherProtocols() && a.trace.ProvesUnsent()
 }
 
 // endedUnbegun reports whether err, of a request that was not processed, means

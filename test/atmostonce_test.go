@@ -899,6 +899,7 @@ func TestAtMostOnceInDetachedProtocol(t *testing.T) {
 // Hazard 1.3: the hooks of httptrace that a base calls, and their proofs about
 // a POST whose error proves nothing.
 func TestNeverSentProof(t *testing.T) {
+	conn, _ := net.Pipe()
 	for _, tt := range []struct {
 		name     string
 		reports  func(*httptrace.ClientTrace)
@@ -911,21 +912,17 @@ func TestNeverSentProof(t *testing.T) {
 			true, nil, 5},
 		{"a connection", func(c *httptrace.ClientTrace) {
 			c.GetConn("a:80")
-			c.GotConn(httptrace.GotConnInfo{})
+			c.GotConn(httptrace.GotConnInfo{Conn: conn})
 		}, false, io.EOF, 5},
-		// An HTTP/2 stream may still be written when RoundTrip has returned.
 		{"a connection, and out of time", func(c *httptrace.ClientTrace) {
 			c.GetConn("a:80")
-			c.GotConn(httptrace.GotConnInfo{})
-		}, true, nil, 1},
-		{"a connection, and out of a layer's time", func(c *httptrace.ClientTrace) {
+			c.GotConn(httptrace.GotConnInfo{Conn: conn})
+		}, true, nil, 5},
+		// An HTTP/2 stream may still be written when RoundTrip has returned.
+		{"a connection that is not shown", func(c *httptrace.ClientTrace) {
 			c.GetConn("a:80")
 			c.GotConn(httptrace.GotConnInfo{})
-		}, false, fmt.Errorf("layer: %w", context.DeadlineExceeded), 1},
-		{"a connection, and a layer's own timeout", func(c *httptrace.ClientTrace) {
-			c.GetConn("a:80")
-			c.GotConn(httptrace.GotConnInfo{})
-		}, false, &oddError{timeout: true}, 1},
+		}, false, io.EOF, 1},
 		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") },
 			false, context.DeadlineExceeded, 5},
 		{"a field", func(c *httptrace.ClientTrace) {
@@ -961,6 +958,106 @@ func TestNeverSentProof(t *testing.T) {
 			assert.Equal(t, tt.attempts, attempts)
 		})
 	}
+}
+
+// A layer gives up before its request is written, and does not wait for its end. The
+// request that was proved unsent is then not written any more.
+func TestRequestIsNotWrittenAfterTheProof(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for _, waits := range []string{"dial", "first field"} {
+			for _, body := range []string{"", "payload"} {
+				t.Run(fmt.Sprintf("%t/%s/%s", http2, waits, body), func(t *testing.T) {
+					testGivesUp(t, http2, waits == "dial", body)
+				})
+			}
+		}
+	}
+}
+
+func testGivesUp(t *testing.T, http2, whileDialing bool, body string) {
+	var executed, sends atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { executed.Add(1) }))
+	srv.EnableHTTP2 = http2
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	base := srv.Client().Transport.(*http.Transport)
+	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	pause := func() { once.Do(func() { close(begun); <-goOn }) }
+	if whileDialing {
+		base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			pause()
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+	}
+	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if sends.Add(1) > 1 {
+			close(goOn)
+			assert.Error(t, <-ended)
+			return base.RoundTrip(req)
+		}
+		ctx := context.WithoutCancel(req.Context())
+		if !whileDialing {
+			ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+				WroteHeaderField: func(string, []string) { pause() }})
+		}
+		go func() {
+			resp, err := base.RoundTrip(req.WithContext(ctx))
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			ended <- err
+		}()
+		<-begun
+		return nil, errors.New("layer: gave up")
+	})
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: httpretry.Through(layer, base), Policy: contract.RetryEvery(0)})
+	contract.Send(t, transport, contract.Request(t, "POST", srv.URL, body))
+	assert.EqualValues(t, 2, sends.Load())
+	assert.EqualValues(t, 1, executed.Load())
+}
+
+// An HTTP/2 server serves one stream at a time, and a POST waits for its turn until its
+// AttemptTimeout. It was not sent, so it is sent again.
+func TestTimeoutBeforeAStreamIsOpen(t *testing.T) {
+	var executed atomic.Int32
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(
+		func(_ http.ResponseWriter, req *http.Request) {
+			switch req.Method {
+			case http.MethodPost:
+				executed.Add(1)
+			case http.MethodGet:
+				close(begun)
+				<-goOn
+			}
+		}))
+	srv.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1}
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	base := srv.Client().Transport.(*http.Transport)
+	base.HTTP2 = &http.HTTP2Config{StrictMaxConcurrentRequests: true}
+	policy := contract.RetryEvery(0)
+	policy.AttemptTimeout = 20 * time.Millisecond
+	var once sync.Once
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy,
+		Observe: func(_ context.Context, e httpretry.Event) {
+			assert.NotEqual(t, httpretry.ReasonNotIdempotent, e.Reason)
+			once.Do(func() { close(goOn) })
+		}})
+	contract.Send(t, base, contract.Request(t, "HEAD", srv.URL, "")) // it learns the limit
+	var wg sync.WaitGroup
+	wg.Go(func() { contract.Send(t, base, contract.Request(t, "GET", srv.URL, "")) })
+	<-begun
+	resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.GreaterOrEqual(t, httpretry.ResultOf(resp).Attempts, 2)
+	assert.EqualValues(t, 1, executed.Load())
+	wg.Wait()
 }
 
 // If net/http has written a request on one connection and then fails to dial

@@ -26,8 +26,8 @@ type state struct {
 	// Written by Detach. After that, hooks change only uploaded.
 	detached bool
 
-	// Written by getConn and gotConn. A response also resets sendsSinceAnswer,
-	// and the first field of a header stopped.
+	// Written by getConn and gotConn. A response also resets sendsSinceAnswer, and
+	// the first field of a header stopped. provesUnsent sets stopped and proved.
 	hosts            []host // for which a connection was requested
 	pending          pending
 	connCount        int         // calls of gotConn
@@ -35,7 +35,8 @@ type state struct {
 	kept             []connInfo  // the connections of gotConn, if AtMostOnce is set
 	keptArray        [1]connInfo // holds kept while it has one element; saves an allocation
 	reported         bool        // a hook was called, so Base is, or contains, net/http's Transport
-	stopped          net.Conn    // of a send over HTTP/2 that was stopped, until another one begins
+	stopped          net.Conn    // of a send that must not be written, until another one begins
+	proved           bool        // provesUnsent has held since the last getConn
 	lastHTTP2        bool        // the connection of the last gotConn speaks HTTP/2
 	lastHTTP3        bool        // it speaks HTTP/3
 	lastReused       bool        // it was used before
@@ -118,6 +119,7 @@ func (s *state) getConn(hostPort string) {
 		return
 	}
 	s.reported = true
+	s.proved = false // a layer sends another request
 	i := slices.IndexFunc(s.hosts, func(h host) bool { return h.hostPort == hostPort })
 	switch {
 	case i < 0:
@@ -154,6 +156,9 @@ func (s *state) gotConn(c connInfo) (do action) {
 		s.kept = append(s.kept, c)
 	}
 	switch {
+	// A layer has not waited for the end of its request.
+	case s.proved:
+		s.halt(c, ErrResent, &do)
 	// Only sends over HTTP/2 are limited. Over HTTP/1, net/http resends a
 	// request only if it failed on a reused connection. After a restart of the
 	// host, all idle connections are broken, and a limit would fail the request
@@ -223,12 +228,12 @@ func (s *state) wroteHeaderField(name string, values []string) (do action) {
 	if s.detached {
 		return do
 	}
+	// The send goes on although it was stopped, because a layer has detached it
+	// from the attempt's context (context.WithoutCancel), or although it was proved
+	// unsent. Over HTTP/2, other requests may lose the connection, too.
+	do.close, s.stopped = s.stopped, nil
 	switch name {
 	case ":authority":
-		// The send goes on although it was stopped, because a layer has
-		// detached it from the attempt's context (context.WithoutCancel). Other
-		// requests may lose the connection, too.
-		do.close, s.stopped = s.stopped, nil
 		s.http2 = true
 		s.beginRequest()
 	case "Host":
@@ -329,10 +334,21 @@ func (s *state) forbidsResend() bool {
 }
 
 // provesUnsent is documented at Trace. A layer that has read a body may have
-// sent it without net/http.
-func (s *state) provesUnsent(canceled bool) bool {
-	return s.options.AtMostOnce && s.reported && !s.wrote && !s.body.everRead &&
-		(s.connCount == 0 || !canceled)
+// sent it without net/http. The connection is closed before a header is written
+// on it, so there must be at most one, and that must be known.
+func (s *state) provesUnsent() bool {
+	if !s.options.AtMostOnce || !s.reported || s.wrote || s.body.everRead {
+		return false
+	}
+	switch {
+	case s.connCount == 0:
+	case s.connCount == 1 && len(s.kept) == 1 && !s.lastHTTP3:
+		s.stopped = s.kept[0].conn
+	default:
+		return false
+	}
+	s.proved = true
+	return true
 }
 
 // facts returns the Facts of the Trace.

@@ -24,6 +24,7 @@ import (
 //	1xx          Got1xxResponse
 //	read         a Read of the body
 //	made         a call of GetBody
+//	unsent       a call of ProvesUnsent
 //	detach       a call of Detach
 //
 // The name of a connection is the address of its peer, and for TLS the protocol
@@ -74,6 +75,8 @@ func (p *player) event(event string) action {
 		p.readBody()
 	case "made":
 		p.madeBody()
+	case "unsent":
+		p.provesUnsent()
 	case "detach":
 		p.detached = true
 	default:
@@ -276,6 +279,24 @@ func TestTransitionsCloseConnections(t *testing.T) {
 	}
 }
 
+// Nothing is written of a request that was proved unsent, unless a layer sends
+// another one.
+func TestTransitionsAfterProof(t *testing.T) {
+	for name, events := range map[string]string{
+		"HTTP/1":                     "get got unsent host→close(a) method(POST)",
+		"HTTP/2":                     "get got(a/h2/a) unsent authority→close(a/h2/a)",
+		"a connection later":         "get unsent got→resent+close(a)",
+		"a connection of HTTP/2":     "get unsent got(a/h2/a)→resent authority→close(a/h2/a)",
+		"another request of a layer": "get got unsent get(b) got(b) host",
+		"no proof":                   "get got host unsent get got host",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, problems := play(Options{AtMostOnce: true}, events)
+			assert.Empty(t, problems)
+		})
+	}
+}
+
 // A request that may be sent more than once is stopped after MaxSends sends
 // over HTTP/2 without an answer.
 func TestTransitionsOfManySends(t *testing.T) {
@@ -381,21 +402,23 @@ func TestTransitionsOfRestarts(t *testing.T) {
 
 // The conclusions from the hooks that were called.
 func TestFacts(t *testing.T) {
-	const unsent, canceled, wrote, answered = "unsent", "canceled", "wrote", "answered"
+	const unsent, wrote, answered = "unsent", "wrote", "answered"
 	const uploaded, awaits, connecting = "uploaded", "awaits", "connecting"
 	for _, tt := range []struct {
 		name, events string
 		facts        []string
 	}{
 		{"nothing", "", nil},
-		{"connecting", "get", []string{unsent, canceled, connecting}},
+		{"connecting", "get", []string{unsent, connecting}},
 		{"connected", "get got", []string{unsent, awaits}},
 		{"connected, by a pool that does not ask", "got", []string{unsent, awaits}},
 		{"connected, and asked for twice", "get get got", []string{unsent, awaits}},
-		{"connecting elsewhere", "get get(b)", []string{unsent, canceled, connecting}},
+		{"connecting elsewhere", "get get(b)", []string{unsent, connecting}},
 		{"connecting elsewhere, in the end", "get got get(b)",
 			[]string{unsent, awaits, connecting}},
-		{"connected elsewhere", "get got get(b) got(b)", []string{unsent, awaits}},
+		{"connected elsewhere, too", "get got get(b) got(b)", []string{awaits}},
+		{"connected, but not shown", "get got(nil)", []string{awaits}},
+		{"connected over HTTP/3", "get got(a/h3/)", []string{awaits}},
 		{"a field of HTTP/1", "get got host", []string{wrote, awaits}},
 		{"a field of HTTP/2", "get got authority", []string{wrote, awaits}},
 		{"a field whose name does not matter", "get got method(POST)", []string{wrote, awaits}},
@@ -411,7 +434,7 @@ func TestFacts(t *testing.T) {
 		{"read by a layer, and made anew", "get read made", []string{connecting}},
 		{"detached", "detach " + send2 + "answer", []string{uploaded}},
 		{"detached, without the fields", "get detach headers",
-			[]string{unsent, canceled, connecting}},
+			[]string{unsent, connecting}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, problems := play(Options{AtMostOnce: true, HasBody: true}, tt.events)
@@ -421,7 +444,7 @@ func TestFacts(t *testing.T) {
 				name  string
 				holds bool
 			}{
-				{unsent, p.provesUnsent(false)}, {canceled, p.provesUnsent(true)}, {wrote, p.wrote},
+				{unsent, p.provesUnsent()}, {wrote, p.wrote},
 				{answered, p.answered}, {uploaded, p.uploaded}, {awaits, p.awaitsUpload()},
 				{connecting, p.facts().Connecting},
 			} {
@@ -438,7 +461,7 @@ func TestFacts(t *testing.T) {
 // not kept. Without a body, there is no upload to wait for.
 func TestFactsOfOthers(t *testing.T) {
 	p, _ := play(Options{HasBody: true}, "get got")
-	assert.False(t, p.provesUnsent(false))
+	assert.False(t, p.provesUnsent())
 	assert.Empty(t, p.kept)
 	p, _ = play(Options{AtMostOnce: true}, "get got")
 	assert.False(t, p.awaitsUpload())

@@ -141,18 +141,14 @@ func (t *Trace) Detach() {
 
 // ProvesUnsent reports whether the server cannot have got the request of an
 // attempt that has failed. The proof requires AtMostOnce, and a base transport
-// that calls the hooks.
-//
-// If canceled is true, a context may have ended the attempt. Then the result is
-// true only if no connection was got, because over HTTP/2 net/http may write
-// the request after RoundTrip has returned.
-func (t *Trace) ProvesUnsent(canceled bool) bool {
+// that calls the hooks. From then on, nothing of the request can be written.
+func (t *Trace) ProvesUnsent() bool {
 	if t == nil {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state.provesUnsent(canceled)
+	return t.state.provesUnsent()
 }
 
 // Facts are what a Trace knows of what its attempt has sent.
