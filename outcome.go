@@ -313,7 +313,7 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 	case !a.hasBody && (!base.isKnown() || !isOfNetHTTP(u)):
 		return false
 	}
-	return !base.hasOtherProtocols() && a.trace.ProvesUnsent()
+	return a.trace.ProvesUnsent() && !base.hasOtherProtocols()
 }
 
 // endedUnbegun reports whether err, of a request that was not processed, means
