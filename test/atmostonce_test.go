@@ -960,24 +960,32 @@ func TestNeverSentProof(t *testing.T) {
 	}
 }
 
-// A layer gives up before its request is written, and does not wait for its end. The
-// request that was proved unsent is then not written any more.
-func TestRequestIsNotWrittenAfterTheProof(t *testing.T) {
+// Hazard C8: a layer gives up before its request is written, and does not wait for its
+// end. The request is then not written any more, also if net/http sends it again.
+func TestRequestThatALayerLeaves(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		for _, waits := range []string{"dial", "first field"} {
+		for _, whileDialing := range []bool{false, true} {
 			for _, body := range []string{"", "payload"} {
-				t.Run(fmt.Sprintf("%t/%s/%s", http2, waits, body), func(t *testing.T) {
-					testGivesUp(t, http2, waits == "dial", body)
-				})
+				for _, err := range []error{errors.New("layer: gave up"), contract.ErrRefused} {
+					name := fmt.Sprintf("HTTP2=%t/dialing=%t/%s/%v", http2, whileDialing, body, err)
+					t.Run(name, func(t *testing.T) {
+						testLeavesRequest(t, http2, whileDialing, body, err)
+					})
+				}
 			}
 		}
 	}
 }
 
-func testGivesUp(t *testing.T, http2, whileDialing bool, body string) {
+func testLeavesRequest(t *testing.T, http2, whileDialing bool, body string, layerErr error) {
 	var executed, sends atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(
-		func(http.ResponseWriter, *http.Request) { executed.Add(1) }))
+		func(_ http.ResponseWriter, req *http.Request) {
+			assert.Equal(t, http2, req.ProtoMajor == 2)
+			if req.Method == http.MethodPost {
+				executed.Add(1)
+			}
+		}))
 	srv.EnableHTTP2 = http2
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -985,14 +993,11 @@ func testGivesUp(t *testing.T, http2, whileDialing bool, body string) {
 	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once sync.Once
 	pause := func() { once.Do(func() { close(begun); <-goOn }) }
-	if whileDialing {
-		base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			pause()
-			return new(net.Dialer).DialContext(ctx, network, address)
-		}
-	}
 	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		if sends.Add(1) > 1 {
+		switch {
+		case req.Method != http.MethodPost:
+			return base.RoundTrip(req)
+		case sends.Add(1) > 1:
 			close(goOn)
 			assert.Error(t, <-ended)
 			return base.RoundTrip(req)
@@ -1010,54 +1015,22 @@ func testGivesUp(t *testing.T, http2, whileDialing bool, body string) {
 			ended <- err
 		}()
 		<-begun
-		return nil, errors.New("layer: gave up")
+		return nil, layerErr
 	})
 	transport := contract.Unchecked(t, httpretry.Config{
 		Base: httpretry.Through(layer, base), Policy: contract.RetryEvery(0)})
+	if whileDialing {
+		base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			pause()
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+	} else {
+		// net/http sends a request again if a connection that was used before fails.
+		contract.Send(t, transport, contract.Request(t, "HEAD", srv.URL, ""))
+	}
 	contract.Send(t, transport, contract.Request(t, "POST", srv.URL, body))
 	assert.EqualValues(t, 2, sends.Load())
 	assert.EqualValues(t, 1, executed.Load())
-}
-
-// An HTTP/2 server serves one stream at a time, and a POST waits for its turn until its
-// AttemptTimeout. It was not sent, so it is sent again.
-func TestTimeoutBeforeAStreamIsOpen(t *testing.T) {
-	var executed atomic.Int32
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(
-		func(_ http.ResponseWriter, req *http.Request) {
-			switch req.Method {
-			case http.MethodPost:
-				executed.Add(1)
-			case http.MethodGet:
-				close(begun)
-				<-goOn
-			}
-		}))
-	srv.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1}
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	base := srv.Client().Transport.(*http.Transport)
-	base.HTTP2 = &http.HTTP2Config{StrictMaxConcurrentRequests: true}
-	policy := contract.RetryEvery(0)
-	policy.AttemptTimeout = 20 * time.Millisecond
-	var once sync.Once
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy,
-		Observe: func(_ context.Context, e httpretry.Event) {
-			assert.NotEqual(t, httpretry.ReasonNotIdempotent, e.Reason)
-			once.Do(func() { close(goOn) })
-		}})
-	contract.Send(t, base, contract.Request(t, "HEAD", srv.URL, "")) // it learns the limit
-	var wg sync.WaitGroup
-	wg.Go(func() { contract.Send(t, base, contract.Request(t, "GET", srv.URL, "")) })
-	<-begun
-	resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.GreaterOrEqual(t, httpretry.ResultOf(resp).Attempts, 2)
-	assert.EqualValues(t, 1, executed.Load())
-	wg.Wait()
 }
 
 // If net/http has written a request on one connection and then fails to dial

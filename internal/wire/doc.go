@@ -38,9 +38,11 @@
 // the context before it writes the header (clientStream.encodeAndWriteHeaders).
 // Over HTTP/1 it does not, so the connection is closed. A layer may have
 // detached the request from the context of the attempt. Then the first field of
-// the header closes the HTTP/2 connection before the header is written. So does
-// that of a request which was proved unsent (ProvesUnsent): over HTTP/2, or if a
-// layer does not wait, net/http may write after RoundTrip has returned.
+// the header closes the HTTP/2 connection before the header is written.
+//
+// After Base has returned an error, a request may still be written: by a layer that
+// does not wait for it, and over HTTP/2 by net/http after a cancel. The first field
+// of its header closes each connection that the attempt has got (Seal).
 //
 // Three resends are not recognized:
 //

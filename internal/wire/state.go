@@ -23,11 +23,13 @@ type state struct {
 	// Written by start, before net/http knows the hooks.
 	options Options
 
-	// Written by Detach. After that, hooks change only uploaded.
+	// Written by Detach and Seal. After that, hooks change only uploaded, kept and
+	// connCount.
 	detached bool
+	sealed   bool // nothing may be written any more
 
-	// Written by getConn and gotConn. A response also resets sendsSinceAnswer, and
-	// the first field of a header stopped. provesUnsent sets stopped and proved.
+	// Written by getConn and gotConn. A response also resets sendsSinceAnswer,
+	// and the first field of a header stopped.
 	hosts            []host // for which a connection was requested
 	pending          pending
 	connCount        int         // calls of gotConn
@@ -35,8 +37,7 @@ type state struct {
 	kept             []connInfo  // the connections of gotConn, if AtMostOnce is set
 	keptArray        [1]connInfo // holds kept while it has one element; saves an allocation
 	reported         bool        // a hook was called, so Base is, or contains, net/http's Transport
-	stopped          net.Conn    // of a send that must not be written, until another one begins
-	proved           bool        // provesUnsent has held since the last getConn
+	stopped          net.Conn    // of a send over HTTP/2 that was stopped, until another one begins
 	lastHTTP2        bool        // the connection of the last gotConn speaks HTTP/2
 	lastHTTP3        bool        // it speaks HTTP/3
 	lastReused       bool        // it was used before
@@ -91,10 +92,10 @@ type bodyUse struct {
 // action has the actions of a Trace after a transition, in the order of the
 // fields.
 type action struct {
-	restarted bool     // calls Attempt.Restarted
-	stop      error    // calls Attempt.Stop, if it is not nil
-	close     net.Conn // is closed, if it is not nil
-	uploaded  bool     // calls Attempt.Uploaded
+	restarted bool       // calls Attempt.Restarted
+	stop      error      // calls Attempt.Stop, if it is not nil
+	close     []net.Conn // are closed
+	uploaded  bool       // calls Attempt.Uploaded
 }
 
 func (s *state) start(options Options) {
@@ -119,7 +120,6 @@ func (s *state) getConn(hostPort string) {
 		return
 	}
 	s.reported = true
-	s.proved = false // a layer sends another request
 	i := slices.IndexFunc(s.hosts, func(h host) bool { return h.hostPort == hostPort })
 	switch {
 	case i < 0:
@@ -132,6 +132,9 @@ func (s *state) getConn(hostPort string) {
 
 // gotConn is called before each send.
 func (s *state) gotConn(c connInfo) (do action) {
+	if s.sealed && c.conn != nil {
+		s.kept, s.connCount = append(s.kept, c), s.connCount+1
+	}
 	if s.detached {
 		return do
 	}
@@ -156,9 +159,6 @@ func (s *state) gotConn(c connInfo) (do action) {
 		s.kept = append(s.kept, c)
 	}
 	switch {
-	// A layer has not waited for the end of its request.
-	case s.proved:
-		s.halt(c, ErrResent, &do)
 	// Only sends over HTTP/2 are limited. Over HTTP/1, net/http resends a
 	// request only if it failed on a reused connection. After a restart of the
 	// host, all idle connections are broken, and a limit would fail the request
@@ -189,8 +189,8 @@ func (s *state) halt(c connInfo, cause error, do *action) {
 	case c.http3:
 	case c.speaksHTTP2(s.http2):
 		s.stopped = c.conn
-	default:
-		do.close = c.conn
+	case c.conn != nil:
+		do.close = []net.Conn{c.conn}
 	}
 }
 
@@ -225,15 +225,24 @@ func (s *state) mayShareKeptPeer(c connInfo) bool {
 // The header of HTTP/2 begins with pseudo-header fields (RFC 9113 section
 // 8.3), that of HTTP/1 with Host.
 func (s *state) wroteHeaderField(name string, values []string) (do action) {
+	// The field does not tell its connection. Over HTTP/2, other requests may lose
+	// theirs, too.
+	if s.sealed && (name == ":authority" || name == "Host") {
+		for _, c := range s.kept {
+			do.close = append(do.close, c.conn)
+		}
+	}
 	if s.detached {
 		return do
 	}
-	// The send goes on although it was stopped, because a layer has detached it
-	// from the attempt's context (context.WithoutCancel), or although it was proved
-	// unsent. Over HTTP/2, other requests may lose the connection, too.
-	do.close, s.stopped = s.stopped, nil
 	switch name {
 	case ":authority":
+		// The send goes on although it was stopped, because a layer has
+		// detached it from the attempt's context (context.WithoutCancel). Other
+		// requests may lose the connection, too.
+		if s.stopped != nil {
+			do.close, s.stopped = []net.Conn{s.stopped}, nil
+		}
 		s.http2 = true
 		s.beginRequest()
 	case "Host":
@@ -334,21 +343,11 @@ func (s *state) forbidsResend() bool {
 }
 
 // provesUnsent is documented at Trace. A layer that has read a body may have
-// sent it without net/http. The connection is closed before a header is written
-// on it, so there must be at most one, and that must be known.
+// sent it without net/http. A connection that is not shown cannot be closed by a
+// seal, and that of HTTP/3 is only shown.
 func (s *state) provesUnsent() bool {
-	if !s.options.AtMostOnce || !s.reported || s.wrote || s.body.everRead {
-		return false
-	}
-	switch {
-	case s.connCount == 0:
-	case s.connCount == 1 && len(s.kept) == 1 && !s.lastHTTP3:
-		s.stopped = s.kept[0].conn
-	default:
-		return false
-	}
-	s.proved = true
-	return true
+	return s.options.AtMostOnce && s.reported && !s.wrote && !s.body.everRead &&
+		len(s.kept) == s.connCount && !slices.ContainsFunc(s.kept, connInfo.isHTTP3)
 }
 
 // facts returns the Facts of the Trace.

@@ -24,7 +24,7 @@ import (
 //	1xx          Got1xxResponse
 //	read         a Read of the body
 //	made         a call of GetBody
-//	unsent       a call of ProvesUnsent
+//	seal         a call of Seal
 //	detach       a call of Detach
 //
 // The name of a connection is the address of its peer, and for TLS the protocol
@@ -75,8 +75,8 @@ func (p *player) event(event string) action {
 		p.readBody()
 	case "made":
 		p.madeBody()
-	case "unsent":
-		p.provesUnsent()
+	case "seal":
+		p.detached, p.sealed = true, true
 	case "detach":
 		p.detached = true
 	default:
@@ -133,8 +133,8 @@ func (p *player) actionOf(do action) string {
 	case ErrProtocol:
 		text = append(text, "protocol")
 	}
-	if do.close != nil {
-		text = append(text, "close("+do.close.(*namedConn).name+")")
+	for _, conn := range do.close {
+		text = append(text, "close("+conn.(*namedConn).name+")")
 	}
 	if do.uploaded {
 		text = append(text, "uploaded")
@@ -279,20 +279,27 @@ func TestTransitionsCloseConnections(t *testing.T) {
 	}
 }
 
-// Nothing is written of a request that was proved unsent, unless a layer sends
-// another one.
-func TestTransitionsAfterProof(t *testing.T) {
-	for name, events := range map[string]string{
-		"HTTP/1":                     "get got unsent host→close(a) method(POST)",
-		"HTTP/2":                     "get got(a/h2/a) unsent authority→close(a/h2/a)",
-		"a connection later":         "get unsent got→resent+close(a)",
-		"a connection of HTTP/2":     "get unsent got(a/h2/a)→resent authority→close(a/h2/a)",
-		"another request of a layer": "get got unsent get(b) got(b) host",
-		"no proof":                   "get got host unsent get got host",
+// After Base has returned an error, the first field of a further header closes all
+// connections that the attempt has got. Nothing else changes.
+func TestTransitionsAfterSeal(t *testing.T) {
+	for name, tt := range map[string]struct {
+		events string
+		unsent bool
+	}{
+		"HTTP/1":                {"get got seal host→close(a) method(POST) wrote→uploaded", true},
+		"HTTP/2":                {"get got(a/h2/a) seal authority→close(a/h2/a) method(POST)", true},
+		"a connection later":    {"get seal got host→close(a)", true},
+		"several later":         {"get seal got host→close(a) get got(b) host→close(a)+close(b)", true},
+		"sent by net/http anew": {"get got seal get got(b) authority→close(a)+close(b)", true},
+		"not shown":             {"get got(nil) seal host", false},
+		"while it is written":   {"get got host seal method(POST) headers wrote→uploaded", false},
+		"after it was written":  {send1 + "seal answer 1xx headers got host→close(a)+close(a)", false},
+		"success":               {send1 + "answer detach get got host", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems := play(Options{AtMostOnce: true}, events)
+			p, problems := play(Options{AtMostOnce: true}, tt.events)
 			assert.Empty(t, problems)
+			assert.Equal(t, tt.unsent, p.provesUnsent())
 		})
 	}
 }
@@ -416,7 +423,7 @@ func TestFacts(t *testing.T) {
 		{"connecting elsewhere", "get get(b)", []string{unsent, connecting}},
 		{"connecting elsewhere, in the end", "get got get(b)",
 			[]string{unsent, awaits, connecting}},
-		{"connected elsewhere, too", "get got get(b) got(b)", []string{awaits}},
+		{"connected elsewhere", "get got get(b) got(b)", []string{unsent, awaits}},
 		{"connected, but not shown", "get got(nil)", []string{awaits}},
 		{"connected over HTTP/3", "get got(a/h3/)", []string{awaits}},
 		{"a field of HTTP/1", "get got host", []string{wrote, awaits}},

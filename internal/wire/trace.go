@@ -139,9 +139,21 @@ func (t *Trace) Detach() {
 	t.state.detached = true
 }
 
+// Seal ends the watch, because Base has returned an error. A request that would
+// still be written in the context, by a layer that does not wait for it or by
+// net/http after a cancel, is stopped by closing its connection.
+func (t *Trace) Seal() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.detached, t.state.sealed = true, true
+}
+
 // ProvesUnsent reports whether the server cannot have got the request of an
-// attempt that has failed. The proof requires AtMostOnce, and a base transport
-// that calls the hooks. From then on, nothing of the request can be written.
+// attempt that has failed and was sealed. The proof requires AtMostOnce, and a
+// base transport that calls the hooks.
 func (t *Trace) ProvesUnsent() bool {
 	if t == nil {
 		return false
@@ -199,8 +211,8 @@ func (t *Trace) perform(do action) {
 	if do.stop != nil {
 		t.attempt.Stop(do.stop)
 	}
-	if do.close != nil {
-		_ = do.close.Close() // nothing was written on it that could be lost
+	for _, conn := range do.close {
+		_ = conn.Close() // its error would be about a request that must not be sent
 	}
 	if do.uploaded {
 		t.attempt.Uploaded()
