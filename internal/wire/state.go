@@ -342,6 +342,8 @@ func (s *state) forbidsResend() bool {
 	return open > 0 && (s.http2 || s.options.Resendable)
 }
 
+func (s *state) seal() { s.detached, s.sealed = true, true }
+
 // provesUnsent is documented at Trace. A layer that has read a body may have
 // sent it without net/http. A connection that is not shown cannot be closed by a
 // seal, and that of HTTP/3 is only shown.

@@ -76,7 +76,7 @@ func (p *player) event(event string) action {
 	case "made":
 		p.madeBody()
 	case "seal":
-		p.detached, p.sealed = true, true
+		p.seal()
 	case "detach":
 		p.detached = true
 	default:

@@ -148,7 +148,7 @@ func (t *Trace) Seal() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state.detached, t.state.sealed = true, true
+	t.state.seal()
 }
 
 // ProvesUnsent reports whether the server cannot have got the request of an
