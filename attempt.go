@@ -167,7 +167,7 @@ func (s *sending) roundTrip(a *attempt) (*http.Response, error) {
 	a.inRoundTrip.Store(true)
 	defer a.inRoundTrip.Store(false)
 	resp, err := s.engine.base.RoundTrip(&a.req)
-	// From now on, nothing of the attempt is written, and its Facts do not change.
+	// From now on, its Facts do not change.
 	if err != nil {
 		a.trace.Seal()
 	}

@@ -305,7 +305,7 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 	switch {
 	case a == nil:
 		return false
-	// net/http calls no hook for a request that is not valid.
+	// net/http writes nothing of a request that is not valid.
 	case base.isKnown() && !a.trace.Facts().Wrote && isInvalidRequest(err):
 		return true
 	// A layer may have sent the request without net/http. A body shows that,
@@ -313,7 +313,9 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 	case !a.hasBody && (!base.isKnown() || !isOfNetHTTP(u)):
 		return false
 	}
-	return a.trace.ProvesUnsent() && !base.hasOtherProtocols()
+	// A layer may have canceled the request by a context of its own, whatever its error.
+	canceled := !base.isNetHTTP(u) || cancelSignal(&a.req).IsSet()
+	return a.trace.ProvesUnsent(canceled) && !base.hasOtherProtocols()
 }
 
 // endedUnbegun reports whether err, of a request that was not processed, means
@@ -330,7 +332,8 @@ func (a *attempt) endedUnbegun(err error) bool {
 // does not begin to send.
 func isInvalidRequest(err error) bool {
 	for _, prefix := range []string{"unsupported protocol scheme",
-		"http: no Host in request URL", "http: nil Request.", "net/http: invalid "} {
+		"http: no Host in request URL", "http: nil Request.", "net/http: invalid ",
+		"http2: invalid ", "http2: request header list larger"} {
 		if strings.HasPrefix(err.Error(), prefix) {
 			return true
 		}

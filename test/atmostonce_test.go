@@ -961,12 +961,16 @@ func TestNeverSentProof(t *testing.T) {
 }
 
 // Hazard C8: a layer gives up before its request is written, and does not wait for its
-// end. The request is then not written any more, also if net/http sends it again.
+// end. The request is then either not written any more, also if net/http sends it again,
+// or not retried, if it has got a connection of HTTP/2.
 func TestRequestThatALayerLeaves(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, whileDialing := range []bool{false, true} {
 			for _, body := range []string{"", "payload"} {
 				for _, err := range []error{errors.New("layer: gave up"), contract.ErrRefused} {
+					if http2 && !whileDialing && err == contract.ErrRefused {
+						continue // a layer that says so has to wait
+					}
 					name := fmt.Sprintf("HTTP2=%t/dialing=%t/%s/%v", http2, whileDialing, body, err)
 					t.Run(name, func(t *testing.T) {
 						testLeavesRequest(t, http2, whileDialing, body, err)
@@ -993,12 +997,13 @@ func testLeavesRequest(t *testing.T, http2, whileDialing bool, body string, laye
 	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once sync.Once
 	pause := func() { once.Do(func() { close(begun); <-goOn }) }
+	resume := sync.OnceFunc(func() { close(goOn) })
 	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		switch {
 		case req.Method != http.MethodPost:
 			return base.RoundTrip(req)
 		case sends.Add(1) > 1:
-			close(goOn)
+			resume()
 			assert.Error(t, <-ended)
 			return base.RoundTrip(req)
 		}
@@ -1028,9 +1033,44 @@ func testLeavesRequest(t *testing.T, http2, whileDialing bool, body string, laye
 		// net/http sends a request again if a connection that was used before fails.
 		contract.Send(t, transport, contract.Request(t, "HEAD", srv.URL, ""))
 	}
-	contract.Send(t, transport, contract.Request(t, "POST", srv.URL, body))
-	assert.EqualValues(t, 2, sends.Load())
+	resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, body))
+	if http2 && !whileDialing {
+		require.ErrorIs(t, err, layerErr)
+		resume()
+		require.NoError(t, <-ended)
+	} else {
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.EqualValues(t, 2, sends.Load())
+	}
 	assert.EqualValues(t, 1, executed.Load())
+}
+
+// Hazard C8: over HTTP/2, a request that is canceled once it has a connection may still
+// be written.
+func TestCancelOnAConnection(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	for _, byChannel := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		channel := make(chan struct{})
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GotConn: func(httptrace.GotConnInfo) {
+				if byChannel {
+					close(channel)
+				} else {
+					cancel()
+				}
+			}})
+		req := contract.Request(t, "POST", srv.URL, "").WithContext(ctx)
+		req.Cancel = channel //nolint:staticcheck // http.Client sets it for its Timeout
+		_, err := noLayer.transport(t, srv.Client().Transport).RoundTrip(req) //nolint:bodyclose // it fails
+		require.ErrorContains(t, err, "canceled")
+		assert.False(t, httpretry.IsUnprocessed(err))
+		cancel()
+	}
 }
 
 // If net/http has written a request on one connection and then fails to dial

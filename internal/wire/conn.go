@@ -38,8 +38,6 @@ func (c connInfo) speaksHTTP2(withoutTLS bool) bool {
 	return withoutTLS
 }
 
-func (c connInfo) isHTTP3() bool { return c.http3 }
-
 // maySharePeer reports whether two connections may lead to the same server.
 // Those through a proxy have the proxy's address, whatever the server, and
 // net/http chooses a proxy again for each resend.

@@ -40,9 +40,10 @@
 // detached the request from the context of the attempt. Then the first field of
 // the header closes the HTTP/2 connection before the header is written.
 //
-// After Base has returned an error, a request may still be written: by a layer that
-// does not wait for it, and over HTTP/2 by net/http after a cancel. The first field
-// of its header closes each connection that the attempt has got (Seal).
+// After Base has returned an error, a request may still be written, if a layer does
+// not wait for it. Then the first field of its header closes each connection that
+// the attempt has got over HTTP/1, or since then (Seal). Over HTTP/2, net/http may
+// also write a request that was canceled, and others would lose the connection.
 //
 // Three resends are not recognized:
 //

@@ -23,10 +23,10 @@ type state struct {
 	// Written by start, before net/http knows the hooks.
 	options Options
 
-	// Written by Detach and Seal. After that, hooks change only uploaded, kept and
-	// connCount.
+	// Written by Detach and Seal. After that, hooks change only uploaded and kept.
 	detached bool
 	sealed   bool // nothing may be written any more
+	shared   bool // but on a connection that was not only this attempt's
 
 	// Written by getConn and gotConn. A response also resets sendsSinceAnswer,
 	// and the first field of a header stopped.
@@ -133,7 +133,7 @@ func (s *state) getConn(hostPort string) {
 // gotConn is called before each send.
 func (s *state) gotConn(c connInfo) (do action) {
 	if s.sealed && c.conn != nil {
-		s.kept, s.connCount = append(s.kept, c), s.connCount+1
+		s.kept = append(s.kept, c)
 	}
 	if s.detached {
 		return do
@@ -225,8 +225,7 @@ func (s *state) mayShareKeptPeer(c connInfo) bool {
 // The header of HTTP/2 begins with pseudo-header fields (RFC 9113 section
 // 8.3), that of HTTP/1 with Host.
 func (s *state) wroteHeaderField(name string, values []string) (do action) {
-	// The field does not tell its connection. Over HTTP/2, other requests may lose
-	// theirs, too.
+	// The field does not tell its connection.
 	if s.sealed && (name == ":authority" || name == "Host") {
 		for _, c := range s.kept {
 			do.close = append(do.close, c.conn)
@@ -342,14 +341,21 @@ func (s *state) forbidsResend() bool {
 	return open > 0 && (s.http2 || s.options.Resendable)
 }
 
-func (s *state) seal() { s.detached, s.sealed = true, true }
+// seal keeps the connections of HTTP/1. Those of HTTP/2 are shared with other
+// requests, which would lose them, and that of HTTP/3 is only shown.
+func (s *state) seal() {
+	s.detached, s.sealed = true, true
+	s.kept = slices.DeleteFunc(s.kept, func(c connInfo) bool {
+		return c.http3 || c.speaksHTTP2(s.options.UnencryptedHTTP2)
+	})
+	s.shared = len(s.kept) < s.connCount
+}
 
 // provesUnsent is documented at Trace. A layer that has read a body may have
-// sent it without net/http. A connection that is not shown cannot be closed by a
-// seal, and that of HTTP/3 is only shown.
-func (s *state) provesUnsent() bool {
+// sent it without net/http.
+func (s *state) provesUnsent(canceled bool) bool {
 	return s.options.AtMostOnce && s.reported && !s.wrote && !s.body.everRead &&
-		len(s.kept) == s.connCount && !slices.ContainsFunc(s.kept, connInfo.isHTTP3)
+		!(s.shared && canceled)
 }
 
 // facts returns the Facts of the Trace.

@@ -139,9 +139,9 @@ func (t *Trace) Detach() {
 	t.state.detached = true
 }
 
-// Seal ends the watch, because Base has returned an error. A request that would
-// still be written in the context, by a layer that does not wait for it or by
-// net/http after a cancel, is stopped by closing its connection.
+// Seal ends the watch, because Base has returned an error. A layer may not have
+// waited for the end of its request. If that would be written later, its connection
+// is closed before, unless it is one of HTTP/2 or HTTP/3 that the request had got.
 func (t *Trace) Seal() {
 	if t == nil {
 		return
@@ -154,13 +154,17 @@ func (t *Trace) Seal() {
 // ProvesUnsent reports whether the server cannot have got the request of an
 // attempt that has failed and was sealed. The proof requires AtMostOnce, and a
 // base transport that calls the hooks.
-func (t *Trace) ProvesUnsent() bool {
+//
+// If canceled is true, a context may have ended the attempt. Then the result is
+// true only if it had no connection that Seal cannot close: over HTTP/2, net/http
+// may write the request after RoundTrip has returned.
+func (t *Trace) ProvesUnsent(canceled bool) bool {
 	if t == nil {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state.provesUnsent()
+	return t.state.provesUnsent(canceled)
 }
 
 // Facts are what a Trace knows of what its attempt has sent.

@@ -152,10 +152,10 @@ func TestActions(t *testing.T) {
 func TestWroteHeaders(t *testing.T) {
 	a, hooks := start(t, wire.Options{AtMostOnce: true})
 	hooks.GetConn("a.test:443")
-	require.True(t, a.trace.ProvesUnsent())
+	require.True(t, a.trace.ProvesUnsent(false))
 	hooks.WroteHeaders()
 	assert.True(t, a.trace.Facts().Wrote)
-	assert.False(t, a.trace.ProvesUnsent())
+	assert.False(t, a.trace.ProvesUnsent(false))
 }
 
 // Requests that are sent after Detach are not the attempt's. The end of the
@@ -239,7 +239,7 @@ func TestConcurrentHooks(t *testing.T) {
 					_, _ = b.Read(nil)
 				}
 				_, _ = body.Read(nil)
-				a.trace.ProvesUnsent()
+				a.trace.ProvesUnsent(false)
 				a.trace.Facts()
 				a.trace.AwaitsUpload()
 			}
@@ -323,9 +323,9 @@ func TestBodyThatALayerHasRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
 			hooks.GetConn("a.test:443")
-			assert.True(t, a.trace.ProvesUnsent())
+			assert.True(t, a.trace.ProvesUnsent(false))
 			read(t, a)
-			assert.False(t, a.trace.ProvesUnsent())
+			assert.False(t, a.trace.ProvesUnsent(false))
 			hooks.GetConn("a.test:443")
 			hooks.GotConn(httptrace.GotConnInfo{})
 			hooks.WroteHeaderField(":authority", nil)
@@ -496,7 +496,7 @@ func TestRealServer(t *testing.T) {
 				assert.Equal(t, http2, resp.ProtoMajor == 2)
 				assert.True(t, a.trace.Facts().Wrote)
 				assert.False(t, a.trace.Facts().Connecting)
-				assert.False(t, a.trace.ProvesUnsent())
+				assert.False(t, a.trace.ProvesUnsent(false))
 				_, err = getBody()
 				assert.NoError(t, err, "it was answered")
 				cancel(nil)
@@ -538,7 +538,7 @@ func TestRealDial(t *testing.T) {
 	require.NoError(t, err)
 	_, err = base.RoundTrip(req)
 	require.ErrorIs(t, err, boom)
-	assert.True(t, a.trace.ProvesUnsent())
+	assert.True(t, a.trace.ProvesUnsent(false))
 	assert.True(t, a.trace.Facts().Connecting)
 	assert.False(t, a.trace.AwaitsUpload())
 }
