@@ -1066,7 +1066,8 @@ func TestCancelOnAConnection(t *testing.T) {
 			}})
 		req := contract.Request(t, "POST", srv.URL, "").WithContext(ctx)
 		req.Cancel = channel //nolint:staticcheck // http.Client sets it for its Timeout
-		_, err := noLayer.transport(t, srv.Client().Transport).RoundTrip(req) //nolint:bodyclose // it fails
+		transport := noLayer.transport(t, srv.Client().Transport)
+		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
 		require.ErrorContains(t, err, "canceled")
 		assert.False(t, httpretry.IsUnprocessed(err))
 		cancel()
