@@ -129,11 +129,7 @@ func TestFramingOfAHostThatChangesEachTime(t *testing.T) {
 		http2.Store(!http2.Load())
 		return dial(ctx, network, addr)
 	}
-	// It is called before each send, which so gets a new connection.
-	base.Proxy = func(*http.Request) (*url.URL, error) {
-		base.CloseIdleConnections()
-		return nil, nil
-	}
+	base.DisableKeepAlives = true // each send gets a new connection
 	transport := contract.Unchecked(t, httpretry.Config{Base: base})
 	// The first request expects HTTP/1, and ends over HTTP/2, which the second expects.
 	for _, want := range []int{11, 12} {
