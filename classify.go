@@ -414,8 +414,8 @@ func isUnprocessedText(text string) bool {
 	return false
 }
 
-// hasFinalText considers err and all errors that it wraps.
-// net/http puts a prefix before those that occur while it writes on a connection.
+// hasFinalText considers err and all errors that it wraps. net/http puts a prefix
+// before those that occur while it writes on a connection.
 func hasFinalText(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		text := err.Error()

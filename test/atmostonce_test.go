@@ -1064,7 +1064,7 @@ func TestCancelOnAConnection(t *testing.T) {
 					cancel()
 				}
 			}})
-		req := contract.Request(t, "POST", srv.URL, "").WithContext(ctx)
+		req := contract.Request(t, "POST", srv.URL, "body").WithContext(ctx)
 		req.Cancel = channel //nolint:staticcheck // http.Client sets it for its Timeout
 		transport := noLayer.transport(t, srv.Client().Transport)
 		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails

@@ -26,7 +26,7 @@ type state struct {
 	// Written by Detach and Seal. After that, hooks change only uploaded and kept.
 	detached bool
 	sealed   bool // nothing may be written any more
-	shared   bool // but on a connection that was not only this attempt's
+	shared   bool // it has got a connection that seal cannot close
 
 	// Written by getConn and gotConn. A response also resets sendsSinceAnswer,
 	// and the first field of a header stopped.
