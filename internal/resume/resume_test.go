@@ -1,9 +1,7 @@
 package resume_test
 
 import (
-	"errors"
 	"io"
-	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,74 +29,80 @@ func response(status int, length int64, h http.Header) *http.Response {
 
 func request(h http.Header) *http.Request { return &http.Request{Method: "GET", Header: h} }
 
+// tagged is header with a strong validator.
+func tagged(namesAndValues ...string) http.Header {
+	return header(append([]string{"ETag", `"v1"`}, namesAndValues...)...)
+}
+
+// partial returns a 206 with a strong validator.
+func partial(length int64, contentRange string, namesAndValues ...string) *http.Response {
+	h := tagged(append([]string{"Content-Range", contentRange}, namesAndValues...)...)
+	return response(206, length, h)
+}
+
+// dated returns the last 90 of 100 bytes, with these lines of Last-Modified and
+// no other validator.
+func dated(lines ...string) *http.Response {
+	h := header("Content-Range", "bytes 10-99/100")
+	h["Last-Modified"] = lines
+	return response(206, 90, h)
+}
+
 func TestPartOf(t *testing.T) {
-	strong := func(namesAndValues ...string) http.Header {
-		return header(append([]string{"ETag", `"v1"`}, namesAndValues...)...)
+	plain, one := request(nil), request(header("Range", "bytes=5-9"))
+	whole, part := response(200, 10, tagged()), partial(5, "bytes 5-9/20")
+	with := func(change func(*http.Response)) *http.Response {
+		resp := response(200, 10, tagged())
+		change(resp)
+		return resp
 	}
-	one := request(header("Range", "bytes=5-9"))
 	for _, tt := range []struct {
 		name string
 		req  *http.Request
 		resp *http.Response
 		want resume.Obstacle
 	}{
-		{"200", request(nil), response(200, 10, strong()), ""},
-		{"no method", &http.Request{}, response(200, 10, strong()), ""},
-		{"HEAD", &http.Request{Method: "HEAD"}, response(200, 10, strong()), resume.OtherRequest},
-		{"POST", &http.Request{Method: "POST"}, response(200, 10, strong()), resume.OtherRequest},
-		{"get", &http.Request{Method: "get"}, response(200, 10, strong()), resume.OtherRequest},
+		{"200", plain, whole, ""},
+		{"no method", &http.Request{}, whole, ""},
+		{"POST", &http.Request{Method: "POST"}, whole, resume.OtherRequest},
+		{"get", &http.Request{Method: "get"}, whole, resume.OtherRequest},
 		{"with a body", &http.Request{Method: "GET", Body: io.NopCloser(strings.NewReader("q"))},
-			response(200, 10, strong()), resume.OtherRequest},
-		{"with http.NoBody", &http.Request{Method: "GET", Body: http.NoBody},
-			response(200, 10, strong()), ""},
-		{"200 with a range", one, response(200, 5, strong("Content-Range", "bytes 5-9/20")),
+			whole, resume.OtherRequest},
+		{"with http.NoBody", &http.Request{Method: "GET", Body: http.NoBody}, whole, ""},
+		{"200 with a range", one, response(200, 5, tagged("Content-Range", "bytes 5-9/20")),
 			resume.RangeOf200},
-		{"no length", request(nil), response(200, -1, strong()), resume.NoLength},
-		{"no byte", request(nil), response(200, 0, strong()), resume.NoLength},
-		{"203", request(nil), response(203, 10, strong()), resume.NotWhole},
-		{"404", request(nil), response(404, 10, strong()), resume.NotWhole},
-		{"unpacked", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
-			Uncompressed: true, Header: strong(), Body: http.NoBody}, resume.Unpacked},
-		{"no body", request(nil),
-			&http.Response{StatusCode: 200, ContentLength: 10, Header: strong()}, resume.NoBody},
-		{"trailers", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
-			Trailer: header("Sum", ""), Header: strong(), Body: http.NoBody}, resume.Trailers},
-		{"tunnel", request(nil), &http.Response{
-			StatusCode: 200, ContentLength: 10, Header: strong(), Body: tunnel{}}, resume.NoBody},
-		{"events", request(nil),
-			response(200, 10, strong("Content-Type", "Text/Event-Stream ; charset=utf-8")),
+		{"no length", plain, response(200, -1, tagged()), resume.NoLength},
+		{"no byte", plain, response(200, 0, tagged()), resume.NoLength},
+		{"203", plain, response(203, 10, tagged()), resume.NotWhole},
+		{"unpacked", plain, with(func(r *http.Response) { r.Uncompressed = true }),
+			resume.Unpacked},
+		{"no body", plain, with(func(r *http.Response) { r.Body = nil }), resume.NoBody},
+		{"trailers", plain, with(func(r *http.Response) { r.Trailer = header("Sum", "") }),
+			resume.Trailers},
+		{"tunnel", plain, with(func(r *http.Response) { r.Body = tunnel{} }), resume.NoBody},
+		{"events", plain,
+			response(200, 10, tagged("Content-Type", "Text/Event-Stream ; charset=utf-8")),
 			resume.EventStream},
-		{"another request's", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
-			Header: strong(), Body: http.NoBody, Request: &http.Request{Method: "POST"}},
+		{"another request's", plain,
+			with(func(r *http.Response) { r.Request = &http.Request{Method: "POST"} }),
 			resume.OtherRequest},
-		{"206", one, response(206, 5, strong("Content-Range", "bytes 5-9/20")), ""},
-		{"206 of an unknown length", one, response(206, 5, strong("Content-Range", "bytes 5-9/*")),
-			""},
-		{"206 to a request without Range", request(nil),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
-		{"206 to two ranges", request(header("Range", "bytes=5-9,11-12")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
-		{"206 to two lines", request(header("Range", "bytes=5-9", "Range", "bytes=11-12")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
-		{"206 in another unit", request(header("Range", "lines=5-9")),
-			response(206, 5, strong("Content-Range", "lines 5-9/20")), resume.BadRange},
-		{"206 to bytes without positions", request(header("Range", "bytes")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
-		{"206 to another unit", request(header("Range", "lines=5-9")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
-		{"206 of one byte without Content-Range", one, response(206, 1, strong()), resume.BadRange},
-		{"206 without Content-Range", one, response(206, 5, strong()), resume.BadRange},
-		{"206 with two", one,
-			response(206, 5,
-				strong("Content-Range", "bytes 5-9/20", "Content-Range", "bytes 5-9/20")),
+		{"206", one, part, ""},
+		{"206 of an unknown length", one, partial(5, "bytes 5-9/*"), ""},
+		{"206 to a request without Range", plain, part, resume.BadRange},
+		{"206 to two ranges", request(header("Range", "bytes=5-9,11-12")), part, resume.BadRange},
+		{"206 to two lines", request(header("Range", "bytes=5-9", "Range", "bytes=11-12")), part,
 			resume.BadRange},
-		{"206 of another length", one, response(206, 6, strong("Content-Range", "bytes 5-9/20")),
+		{"206 to bytes without positions", request(header("Range", "bytes")), part,
 			resume.BadRange},
+		{"206 to another unit", request(header("Range", "lines=5-9")), part, resume.BadRange},
+		{"206 of one byte without Content-Range", one, response(206, 1, tagged()),
+			resume.BadRange},
+		{"206 with two", one, partial(5, "bytes 5-9/20", "Content-Range", "bytes 5-9/20"),
+			resume.BadRange},
+		{"206 of another length", one, partial(6, "bytes 5-9/20"), resume.BadRange},
 		{"206 in parts", one,
-			response(
-				206, 5,
-				strong("Content-Range", "bytes 5-9/20", "Content-Type",
-					"multipart/byteranges; boundary=x")), resume.Multipart},
+			partial(5, "bytes 5-9/20", "Content-Type", "multipart/byteranges; boundary=x"),
+			resume.Multipart},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.want, resume.PartOf(tt.req, tt.resp).Obstacle)
@@ -107,15 +111,6 @@ func TestPartOf(t *testing.T) {
 }
 
 type tunnel struct{ io.ReadWriteCloser }
-
-// The length of a part with an obstacle is that of the body, if it is known.
-func TestLength(t *testing.T) {
-	for length, want := range map[int64]int64{-1: math.MaxInt64, 1: 1, 9: 9} {
-		p := resume.PartOf(&http.Request{Method: "POST"}, response(200, length, header()))
-		assert.NotEmpty(t, p.Obstacle)
-		assert.Equal(t, want, p.Length())
-	}
-}
 
 // RFC 9110 sections 8.8.2.2, 8.8.3 and 13.1.5.
 func TestValidators(t *testing.T) {
@@ -129,17 +124,7 @@ func TestValidators(t *testing.T) {
 		{"strong", header("ETag", `"v1"`), `"v1"`, ""},
 		{"strong, of bytes beyond ASCII", header("ETag", "\"\xe9\""), "\"\xe9\"", ""},
 		{"weak", header("ETag", `W/"v1"`), "", resume.WeakTag},
-		{"weak in lower case", header("ETag", `w/"v1"`), "", resume.BadTag},
-		{"no quotes", header("ETag", `v1`), "", resume.BadTag},
-		{"one quote", header("ETag", `"`), "", resume.BadTag},
-		{"empty tag", header("ETag", `""`), "", resume.BadTag},
-		{"empty line", header("ETag", ``), "", resume.BadTag},
-		{"quote inside", header("ETag", `"a"b"`), "", resume.BadTag},
-		{"space inside", header("ETag", `"a b"`), "", resume.BadTag},
-		{"control inside", header("ETag", "\"a\tb\""), "", resume.BadTag},
-		{"DEL inside", header("ETag", "\"a\x7fb\""), "", resume.BadTag},
 		{"two", header("ETag", `"v1"`, "ETag", `"v1"`), "", resume.BadTag},
-		{"list", header("ETag", `"v1", "v2"`), "", resume.BadTag},
 		{"strong and a date",
 			header("ETag", `"v1"`, "Last-Modified", modified, "Date", minuteLater), `"v1"`, ""},
 		{"weak and a date",
@@ -168,198 +153,168 @@ func TestValidators(t *testing.T) {
 			assert.Equal(t, tt.want, ifRange)
 		})
 	}
+	for _, tag := range []string{`w/"v1"`, `v1`, `"`, `""`, ``, `"a"b"`, `"a b"`, "\"a\tb\"",
+		"\"a\x7fb\"", `"v1", "v2"`} {
+		p := resume.PartOf(request(nil), response(200, 10, header("ETag", tag)))
+		assert.Equal(t, resume.BadTag, p.Unverified(), tag)
+		_, ifRange := p.Headers(3)
+		assert.Empty(t, ifRange, tag)
+	}
 }
 
 func TestCheck(t *testing.T) {
 	const big = 3 << 20
-	whole := resume.PartOf(request(nil), response(200, 100, header("ETag", `"v1"`)))
-	large := resume.PartOf(request(nil), response(200, big, header("ETag", `"v1"`)))
-	packed := resume.PartOf(
-		request(nil), response(200, 100, header("ETag", `"v1"`, "Content-Encoding", "br")))
-	dated := resume.PartOf(
-		request(nil),
-		response(
-			200, 100, header("Last-Modified", modified, "Date", "Tue, 03 Jan 2006 15:04:05 GMT")))
-	part := resume.PartOf(request(header("Range", "bytes=50-")),
-		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 50-99/100")))
+	whole := resume.PartOf(request(nil), response(200, 100, tagged()))
+	large := resume.PartOf(request(nil), response(200, big, tagged()))
+	packed := resume.PartOf(request(nil), response(200, 100, tagged("Content-Encoding", "br")))
+	aged := resume.PartOf(request(nil), response(
+		200, 100, header("Last-Modified", modified, "Date", "Tue, 03 Jan 2006 15:04:05 GMT")))
+	part := resume.PartOf(request(header("Range", "bytes=50-")), partial(50, "bytes 50-99/100"))
 	far := resume.PartOf(request(header("Range", "bytes=3000000-")),
-		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 3000000-3000049/3000050")))
-	unknown := resume.PartOf(request(header("Range", "bytes=50-59")),
-		response(206, 10, header("ETag", `"v1"`, "Content-Range", "bytes 50-59/*")))
-	v1 := func(namesAndValues ...string) http.Header {
-		return header(append([]string{"ETag", `"v1"`}, namesAndValues...)...)
+		partial(50, "bytes 3000000-3000049/3000050"))
+	unknown := resume.PartOf(request(header("Range", "bytes=50-59")), partial(10, "bytes 50-59/*"))
+	rest := func(namesAndValues ...string) *http.Response {
+		return partial(90, "bytes 10-99/100", namesAndValues...)
 	}
-	for _, tt := range []struct {
+	type row struct {
 		name   string
 		part   resume.Part
 		offset int64
 		resp   *http.Response
-		want   resume.Verdict
-		skip   int64
+	}
+	for _, tt := range []struct {
+		row
+		skip int64
 	}{
-		{"rest", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100")),
-			resume.Rest, 0},
-		{"rest of a part", part, 10, response(206, 40, v1("Content-Range", "bytes 60-99/100")),
-			resume.Rest, 0},
-		{"rest of an unknown length", unknown, 1,
-			response(206, 9, v1("Content-Range", "bytes 51-59/*")), resume.Rest, 0},
-		{"rest whose length is known now", unknown, 1,
-			response(206, 9, v1("Content-Range", "bytes 51-59/70")), resume.Rest, 0},
-		{"rest, dated", dated, 10,
-			response(
-				206, 90, header("Last-Modified", modified, "Content-Range", "bytes 10-99/100")),
-			resume.Rest, 0},
-		{"rest, packed", packed, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "BR")),
-			resume.Rest, 0},
-		{"rest, packed, not repeated", packed, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/100")), resume.Rest, 0},
-		{"rest, packed, with space", packed, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", " br\t")),
-			resume.Rest, 0},
-		{"rest, identity", whole, 10,
-			response(
-				206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "identity")),
-			resume.Rest, 0},
-		{"whole", whole, 10, response(200, 100, v1()), resume.Rest, 10},
-		{"whole for a part", part, 10, response(200, 100, v1()), resume.Rest, 60},
-		{"whole for a part of an unknown length", unknown, 1, response(200, 70, v1()),
-			resume.Rest, 51},
-		{"whole, at the limit", large, resume.MaxSkip, response(200, big, v1()), resume.Rest,
+		{row{"rest", whole, 10, rest()}, 0},
+		{row{"rest of a part", part, 10, partial(40, "bytes 60-99/100")}, 0},
+		{row{"rest of an unknown length", unknown, 1, partial(9, "bytes 51-59/*")}, 0},
+		{row{"rest whose length is known now", unknown, 1, partial(9, "bytes 51-59/70")}, 0},
+		{row{"rest, dated", aged, 10, dated(modified)}, 0},
+		{row{"rest, packed", packed, 10, rest("Content-Encoding", " BR\t")}, 0},
+		{row{"rest, packed, not repeated", packed, 10, rest()}, 0},
+		{row{"rest, identity", whole, 10, rest("Content-Encoding", "identity")}, 0},
+		{row{"whole", whole, 10, response(200, 100, tagged())}, 10},
+		{row{"whole for a part", part, 10, response(200, 100, tagged())}, 60},
+		{row{"whole for an unknown length", unknown, 1, response(200, 70, tagged())}, 51},
+		{row{"whole, at the limit", large, resume.MaxSkip, response(200, big, tagged())},
 			resume.MaxSkip},
-
-		{"whole, beyond the limit", large, resume.MaxSkip + 1, response(200, big, v1()),
-			resume.TooLong, 0},
-		{"whole for a part beyond the limit", far, 10, response(200, 3_000_050, v1()),
-			resume.TooLong, 0},
-		{"whole of another version", whole, 10, response(200, 100, header("ETag", `"v2"`)),
-			resume.OtherVersion, 0},
-		{"whole, weak", whole, 10, response(200, 100, header("ETag", `W/"v1"`)),
-			resume.OtherVersion, 0},
-		{"whole, longer", whole, 10, response(200, 101, v1()), resume.OtherLength, 0},
-		{"whole, shorter than the part", unknown, 1, response(200, 59, v1()),
-			resume.OtherLength, 0},
-		{"whole, of unknown length", whole, 10, response(200, -1, v1()), resume.OtherLength, 0},
-		{"whole with a range", whole, 10, response(200, 100, v1("Content-Range", "bytes 0-99/100")),
-			resume.OtherRange, 0},
-		{"rest of another version", whole, 10,
-			response(206, 90, header("ETag", `"v2"`, "Content-Range", "bytes 10-99/100")),
-			resume.OtherVersion, 0},
-		{"rest without a tag", whole, 10,
-			response(206, 90, header("Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest with two tags", whole, 10,
-			response(206, 90, v1("ETag", `"v1"`, "Content-Range", "bytes 10-99/100")),
-			resume.OtherVersion, 0},
-		{"rest, modified", dated, 10,
-			response(206, 90, header("Last-Modified", "Mon, 02 Jan 2006 15:04:06 GMT",
-				"Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest, modified twice", dated, 10,
-			response(206, 90, header("Last-Modified", modified, "Last-Modified", modified,
-				"Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest, packed now", whole, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")),
-			resume.OtherEncoding, 0},
-		{"rest, packed otherwise", packed, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")),
-			resume.OtherEncoding, 0},
-		{"rest, packed twice", packed, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "br",
-				"Content-Encoding", "gzip")), resume.OtherEncoding, 0},
-		{"rest, not packed now", packed, 10,
-			response(
-				206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "identity")),
-			resume.OtherEncoding, 0},
-		{"rest, unpacked by a layer", packed, 10,
-			&http.Response{StatusCode: 206, ContentLength: 90, Uncompressed: true, Header: v1(
-				"Content-Range", "bytes 10-99/100"), Body: http.NoBody}, resume.OtherEncoding, 0},
-		{"whole, not packed now", packed, 10, response(200, 100, v1()), resume.OtherEncoding, 0},
-		{"no range", whole, 10, response(206, 90, v1()), resume.OtherRange, 0},
-		{"range from the start", whole, 10,
-			response(206, 100, v1("Content-Range", "bytes 0-99/100")), resume.OtherRange, 0},
-		{"range shifted by one", whole, 10,
-			response(206, 89, v1("Content-Range", "bytes 11-99/100")), resume.OtherRange, 0},
-		{"range that ends early", whole, 10,
-			response(206, 89, v1("Content-Range", "bytes 10-98/100")), resume.OtherRange, 0},
-		{"range of something longer", whole, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/101")), resume.OtherRange, 0},
-		{"range of something unknown", whole, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/*")), resume.OtherRange, 0},
-		{"two ranges", whole, 10,
-			response(
-				206, 90,
-				v1("Content-Range", "bytes 10-99/100", "Content-Range", "bytes 10-99/100")),
-			resume.OtherRange, 0},
-		{"parts", whole, 10,
-			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Type",
-				"multipart/byteranges; boundary=x")), resume.OtherRange, 0},
-		{"more than the range", whole, 10,
-			response(206, 91, v1("Content-Range", "bytes 10-99/100")), resume.OtherLength, 0},
-		{"length not stated", whole, 10, response(206, -1, v1("Content-Range", "bytes 10-99/100")),
-			resume.OtherLength, 0},
-		{"redirect", whole, 10, response(302, 0, v1()), resume.OtherStatus, 0},
-		{"not modified", whole, 10, response(304, 0, v1()), resume.OtherStatus, 0},
-		{"forbidden", whole, 10, response(403, 90, v1("Content-Range", "bytes 10-99/100")),
-			resume.OtherStatus, 0},
-		{"precondition failed", whole, 10, response(412, 0, v1()), resume.OtherStatus, 0},
-		{"not satisfiable", whole, 10, response(416, 0, v1("Content-Range", "bytes */100")),
-			resume.OtherStatus, 0},
-		{"203", whole, 10, response(203, 100, v1()), resume.OtherStatus, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			skip, err := tt.part.Check(tt.resp, tt.offset, nil)
 			assert.Equal(t, tt.skip, skip)
-			if tt.want == resume.Rest {
-				assert.NoError(t, err)
-				return
-			}
-			var mismatch *resume.Mismatch
-			require.True(t, errors.As(err, &mismatch), "%v", err)
-			assert.Equal(t, tt.want, mismatch.Verdict)
-			assert.Contains(t, err.Error(), "status ")
+			assert.NoError(t, err)
 		})
 	}
+	for want, rows := range map[resume.Verdict][]row{
+		resume.TooLong: {
+			{"whole, beyond the limit", large, resume.MaxSkip + 1, response(200, big, tagged())},
+			{"whole for a part beyond the limit", far, 10, response(200, 3_000_050, tagged())},
+		},
+		resume.OtherVersion: {
+			{"whole of another version", whole, 10, response(200, 100, header("ETag", `"v2"`))},
+			{"whole, weak", whole, 10, response(200, 100, header("ETag", `W/"v1"`))},
+			{"rest of another version", whole, 10,
+				response(206, 90, header("ETag", `"v2"`, "Content-Range", "bytes 10-99/100"))},
+			{"rest without a tag", whole, 10, dated()},
+			{"rest with two tags", whole, 10, rest("ETag", `"v1"`)},
+			{"rest, modified", aged, 10, dated("Mon, 02 Jan 2006 15:04:06 GMT")},
+			{"rest, modified twice", aged, 10, dated(modified, modified)},
+		},
+		resume.OtherEncoding: {
+			{"rest, packed now", whole, 10, rest("Content-Encoding", "gzip")},
+			{"rest, packed otherwise", packed, 10, rest("Content-Encoding", "gzip")},
+			{"rest, packed twice", packed, 10,
+				rest("Content-Encoding", "br", "Content-Encoding", "gzip")},
+			{"rest, not packed now", packed, 10, rest("Content-Encoding", "identity")},
+			{"rest, unpacked by a layer", packed, 10, unpacked(rest())},
+			{"whole, not packed now", packed, 10, response(200, 100, tagged())},
+		},
+		resume.OtherRange: {
+			{"whole with a range", whole, 10,
+				response(200, 100, tagged("Content-Range", "bytes 0-99/100"))},
+			{"no range", whole, 10, response(206, 90, tagged())},
+			{"range from the start", whole, 10, partial(100, "bytes 0-99/100")},
+			{"range shifted by one", whole, 10, partial(89, "bytes 11-99/100")},
+			{"range that ends early", whole, 10, partial(89, "bytes 10-98/100")},
+			{"range of something longer", whole, 10, partial(90, "bytes 10-99/101")},
+			{"range of something unknown", whole, 10, partial(90, "bytes 10-99/*")},
+			{"two ranges", whole, 10, rest("Content-Range", "bytes 10-99/100")},
+			{"parts", whole, 10, rest("Content-Type", "multipart/byteranges; boundary=x")},
+		},
+		resume.OtherLength: {
+			{"whole, longer", whole, 10, response(200, 101, tagged())},
+			{"whole, shorter than the part", unknown, 1, response(200, 59, tagged())},
+			{"whole, of unknown length", whole, 10, response(200, -1, tagged())},
+			{"more than the range", whole, 10, partial(91, "bytes 10-99/100")},
+			{"length not stated", whole, 10, partial(-1, "bytes 10-99/100")},
+		},
+		resume.OtherStatus: {
+			{"203", whole, 10, response(203, 100, tagged())},
+			{"redirect", whole, 10, response(302, 0, tagged())},
+			{"forbidden", whole, 10,
+				response(403, 90, tagged("Content-Range", "bytes 10-99/100"))},
+			{"not satisfiable", whole, 10,
+				response(416, 0, tagged("Content-Range", "bytes */100"))},
+		},
+	} {
+		for _, tt := range rows {
+			t.Run(tt.name, func(t *testing.T) {
+				skip, err := tt.part.Check(tt.resp, tt.offset, nil)
+				assert.Zero(t, skip)
+				var mismatch *resume.Mismatch
+				require.ErrorAs(t, err, &mismatch)
+				assert.Equal(t, want, mismatch.Verdict)
+			})
+		}
+	}
+}
+
+// unpacked returns resp as a layer that has unpacked its body does.
+func unpacked(resp *http.Response) *http.Response {
+	resp.Uncompressed = true
+	return resp
 }
 
 // The caller's function replaces validators, and no other check.
 func TestSame(t *testing.T) {
-	p := resume.PartOf(request(nil), response(200, 100, header()))
-	require.Empty(t, p.Obstacle)
-	yes, no := func() bool { return true }, func() bool { return false }
-	rest := response(206, 90, header("Content-Range", "bytes 10-99/100"))
-	_, err := p.Check(rest, 10, yes)
-	assert.NoError(t, err)
-	_, err = p.Check(rest, 10, no)
-	assert.Error(t, err)
-	_, err = p.Check(rest, 10, nil)
-	assert.Error(t, err)
-	_, err = p.Check(response(206, 89, header("Content-Range", "bytes 11-99/100")), 10, yes)
-	assert.Error(t, err)
-	_, err = p.Check(response(404, 89, header()), 10, yes)
-	assert.Error(t, err)
-	// An empty validator does not count.
-	_, err = p.Check(
-		response(206, 90, header("Last-Modified", "", "Content-Range", "bytes 10-99/100")), 10, no)
-	assert.Error(t, err)
-	// Without a validator there was no If-Range, so the response may not omit
-	// headers.
+	plain := resume.PartOf(request(nil), response(200, 100, header()))
+	require.Empty(t, plain.Obstacle)
 	packed := resume.PartOf(request(nil), response(200, 100, header("Content-Encoding", "br")))
-	_, err = packed.Check(rest, 10, yes)
-	assert.Error(t, err)
+	yes, no := func() bool { return true }, func() bool { return false }
+	for name, tt := range map[string]struct {
+		part resume.Part
+		resp *http.Response
+		same func() bool
+		ok   bool
+	}{
+		"yes":     {plain, dated(), yes, true},
+		"no":      {plain, dated(), no, false},
+		"not set": {plain, dated(), nil, false},
+		"another range": {
+			plain, response(206, 89, header("Content-Range", "bytes 11-99/100")), yes, false},
+		"another status":     {plain, response(404, 89, header()), yes, false},
+		"an empty validator": {plain, dated(""), no, false},
+		// Without a validator there was no If-Range, so the response may not omit
+		// headers.
+		"no coding": {packed, dated(), yes, false},
+	} {
+		_, err := tt.part.Check(tt.resp, 10, tt.same)
+		assert.Equal(t, tt.ok, err == nil, "%s: %v", name, err)
+	}
 }
 
 func TestMismatchTexts(t *testing.T) {
-	p := resume.PartOf(request(nil), response(200, 3<<20, header("ETag", `"v1"`)))
-	v1 := func(name, value string) http.Header { return header("ETag", `"v1"`, name, value) }
+	p := resume.PartOf(request(nil), response(200, 3<<20, tagged()))
 	for want, resp := range map[string]*http.Response{
 		"status 404": response(404, 9, nil),
 		"status 206 without the validator of the first response": response(206, 9, nil),
 		"status 206 in another content coding": response(
-			206, 9, v1("Content-Encoding", "br")),
-		`status 206 with Content-Range "bytes 0-8/9"`: response(
-			206, 9, v1("Content-Range", "bytes 0-8/9")),
-		"status 200 with another length": response(200, 9, v1("Server", "a")),
+			206, 9, tagged("Content-Encoding", "br")),
+		`status 206 with Content-Range "bytes 0-8/9"`: partial(9, "bytes 0-8/9"),
+		"status 200 with another length":              response(200, 9, tagged()),
 		"status 200, of which 2000000 bytes would have to be discarded": response(
-			200, 3<<20, v1("Server", "a")),
+			200, 3<<20, tagged()),
 	} {
 		_, err := p.Check(resp, 2_000_000, nil)
 		assert.EqualError(t, err, want)
@@ -368,9 +323,8 @@ func TestMismatchTexts(t *testing.T) {
 
 // Headers of a server do not make an error long.
 func TestMismatchIsBounded(t *testing.T) {
-	p := resume.PartOf(request(nil), response(200, 100, header("ETag", `"v1"`)))
-	long := header("ETag", `"v1"`, "Content-Range", strings.Repeat("x\n", 10_000))
-	_, err := p.Check(response(206, 90, long), 10, nil)
+	p := resume.PartOf(request(nil), response(200, 100, tagged()))
+	_, err := p.Check(partial(90, strings.Repeat("x\n", 10_000)), 10, nil)
 	require.Error(t, err)
 	assert.Less(t, len(err.Error()), 500)
 	assert.NotContains(t, err.Error(), "\n")

@@ -2,6 +2,7 @@ package resume_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
@@ -41,6 +42,17 @@ func (b *body) Close() error {
 	return errors.New("of Close")
 }
 
+// restarting is a body that goes on after its end.
+type restarting struct{ parts []string }
+
+func (b *restarting) Read(p []byte) (n int, err error) {
+	if n = copy(p, b.parts[0]); n == 0 {
+		err = io.EOF
+	}
+	b.parts = b.parts[1:]
+	return n, err
+}
+
 func TestSource(t *testing.T) {
 	broken := errors.New("broken")
 	text := strings.NewReader
@@ -66,7 +78,8 @@ func TestSource(t *testing.T) {
 		{"too short, of more", text("x"), 0, 2, true, "x", io.ErrUnexpectedEOF},
 		{"skip", text("text"), 2, 2, false, "xt", nil},
 		{"skip all", text("text"), 4, 0, false, "", nil},
-		{"skip more than there is", text("te"), 3, 2, false, "", io.ErrUnexpectedEOF},
+		{"skip more than there is, and then more", &restarting{[]string{"te", "", "text"}}, 3, 1,
+			false, "", io.ErrUnexpectedEOF},
 		{"broken in the skipped bytes", io.MultiReader(text("t"), iotest.ErrReader(broken)), 2, 2,
 			false, "", broken},
 		{"broken with the last byte that is skipped", iotest.DataErrReader(
@@ -85,66 +98,30 @@ func TestSource(t *testing.T) {
 // Idle limits each Read, even of bytes that are skipped. It does not limit the
 // time between Reads.
 func TestSourceIdle(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		takes time.Duration
-		skip  int64
-		late  bool
-	}{
-		{"in time", time.Second - 1, 0, false},
-		{"late", time.Second + 1, 0, true},
-		{"in time, skipping", time.Second - 1, 2, false},
-		{"late, skipping", time.Second + 1, 2, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBody(iotest.OneByteReader(strings.NewReader("text")))
-				b.takes = tt.takes
-				s := &resume.Source{Body: b, Skip: tt.skip, Rest: 4 - tt.skip, Idle: time.Second}
-				for range 4 - tt.skip {
-					start := time.Now()
-					n, err := s.Read(make([]byte, 10))
-					if tt.late {
-						assert.Zero(t, n)
-						assert.Equal(t, resume.ErrIdle, err)
-						assert.Equal(t, time.Second, time.Since(start))
-						assert.EqualValues(t, 1, b.closes.Load())
-						return
+	for _, takes := range []time.Duration{time.Second - 1, time.Second + 1} {
+		for _, skip := range []int64{0, 2} {
+			t.Run(fmt.Sprintf("%v, skipping %d", takes, skip), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBody(iotest.OneByteReader(strings.NewReader("text")))
+					b.takes = takes
+					s := &resume.Source{Body: b, Skip: skip, Rest: 4 - skip, Idle: time.Second}
+					for range 4 - skip {
+						start := time.Now()
+						n, err := s.Read(make([]byte, 10))
+						if takes > time.Second {
+							assert.Zero(t, n)
+							assert.Equal(t, resume.ErrIdle, err)
+							assert.Equal(t, time.Second, time.Since(start))
+							assert.EqualValues(t, 1, b.closes.Load())
+							return
+						}
+						require.NoError(t, err)
+						assert.Equal(t, 1, n)
+						time.Sleep(time.Hour)
 					}
-					require.NoError(t, err)
-					assert.Equal(t, 1, n)
-					time.Sleep(time.Hour)
-				}
-				assert.Zero(t, b.closes.Load())
+					assert.Zero(t, b.closes.Load())
+				})
 			})
-		})
+		}
 	}
-}
-
-// Close closes the body once and returns its error.
-func TestSourceClose(t *testing.T) {
-	b := newBody(strings.NewReader("text"))
-	s := &resume.Source{Body: b}
-	require.EqualError(t, s.Close(), "of Close")
-	require.NoError(t, s.Close())
-	assert.EqualValues(t, 1, b.closes.Load())
-}
-
-// restarting is a body that goes on after its end.
-type restarting struct{ parts []string }
-
-func (b *restarting) Read(p []byte) (n int, err error) {
-	if n = copy(p, b.parts[0]); n == 0 {
-		err = io.EOF
-	}
-	b.parts = b.parts[1:]
-	return n, err
-}
-
-// A body that ends in the bytes that are skipped is not read any further.
-func TestSourceEndsInSkippedBytes(t *testing.T) {
-	s := &resume.Source{Body: newBody(&restarting{[]string{"te", "", "text"}}), Skip: 3, Rest: 1}
-	n, err := s.Read(make([]byte, 1))
-	assert.Zero(t, n)
-	assert.Equal(t, io.ErrUnexpectedEOF, err)
 }
