@@ -64,12 +64,15 @@ func (b *pieces) Close() error { b.closed.Store(true); return nil }
 // end.
 func respond(req *http.Request, status int, end error, text ...string) *http.Response {
 	return &http.Response{StatusCode: status, ProtoMajor: 1, Header: http.Header{}, Request: req,
-		ContentLength: -1, Body: &pieces{ctx: req.Context(), text: text, end: end}}
+		ContentLength: -1, Body: &pieces{ctx: req.Context(), text: slices.Clone(text), end: end}}
 }
+
+// An answer is the response to an attempt.
+type answer = func(*http.Request) *http.Response
 
 // playBodies returns a base that calls answers, one for each attempt, and the
 // last one again.
-func playBodies(answers ...func(*http.Request) *http.Response) contract.BaseFunc {
+func playBodies(answers ...answer) contract.BaseFunc {
 	attempt := 0
 	return func(req *http.Request) (*http.Response, error) {
 		attempt++
@@ -77,17 +80,32 @@ func playBodies(answers ...func(*http.Request) *http.Response) contract.BaseFunc
 	}
 }
 
-func brokenOff(status int, header ...string) func(*http.Request) *http.Response {
+// responds returns an answer that calls respond, and adds pairs of a name and a
+// value to the header.
+func responds(status int, header []string, end error, text ...string) answer {
 	return func(req *http.Request) *http.Response {
-		resp := respond(req, status, io.ErrUnexpectedEOF, `{"half`)
-		for i := 0; i+1 < len(header); i += 2 {
+		resp := respond(req, status, end, text...)
+		for i := 0; i < len(header); i += 2 {
 			resp.Header.Set(header[i], header[i+1])
 		}
 		return resp
 	}
 }
 
-func stalled(req *http.Request) *http.Response { return respond(req, 200, io.EOF, "half", "") }
+// reading returns an answer whose body has this Read.
+func reading(status int, read contract.ReaderFunc) answer {
+	return func(req *http.Request) *http.Response {
+		resp := respond(req, status, nil)
+		resp.Body = io.NopCloser(read)
+		return resp
+	}
+}
+
+func brokenOff(status int, header ...string) answer {
+	return responds(status, header, io.ErrUnexpectedEOF, `{"half`)
+}
+
+func stalled(status int) answer { return responds(status, nil, io.EOF, "half", "") }
 
 func whole(req *http.Request) *http.Response { return respond(req, 200, io.EOF, "who", "le") }
 
@@ -101,9 +119,9 @@ func aheadPolicy() httpretry.Policy {
 // not retried, the caller gets the response, what has arrived, and the error.
 func TestReadAhead(t *testing.T) {
 	for _, tt := range []struct {
-		name     string // with Classify, if it begins with an asterisk
+		name     string
 		method   string
-		base     contract.BaseFunc
+		answers  []answer
 		attempts int
 		reason   httpretry.Reason
 		status   int
@@ -111,80 +129,74 @@ func TestReadAhead(t *testing.T) {
 		err      error // of Read
 		took     time.Duration
 	}{
-		{"whole", "GET", playBodies(whole), 1, httpretry.ReasonSuccess, 200, "whole", nil, 0},
-		{"breaks off", "GET", playBodies(brokenOff(200), whole),
+		{"whole", "GET", []answer{whole}, 1, httpretry.ReasonSuccess, 200, "whole", nil, 0},
+		{"breaks off", "GET", []answer{brokenOff(200), whole},
 			2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
-		{"stalls", "GET", playBodies(stalled, whole),
+		{"stalls", "GET", []answer{stalled(200), whole},
 			2, httpretry.ReasonSuccess, 200, "whole", nil, 6 * time.Second},
-		{"always breaks off", "GET", playBodies(brokenOff(200)),
+		{"always breaks off", "GET", []answer{brokenOff(200)},
 			3, httpretry.ReasonAttempts, 200, `{"half`, io.ErrUnexpectedEOF, 2 * time.Second},
-		{"always stalls", "GET", playBodies(stalled), 3, httpretry.ReasonAttempts, 200, "half",
+		{"always stalls", "GET", []answer{stalled(200)}, 3, httpretry.ReasonAttempts, 200, "half",
 			context.DeadlineExceeded, 17 * time.Second},
-		{"POST breaks off", "POST", playBodies(brokenOff(200)), 1, httpretry.ReasonNotIdempotent,
+		{"POST breaks off", "POST", []answer{brokenOff(200)}, 1, httpretry.ReasonNotIdempotent,
 			200, `{"half`, io.ErrUnexpectedEOF, 0},
-		{"POST stalls", "POST", playBodies(stalled), 1, httpretry.ReasonNotIdempotent,
+		{"POST stalls", "POST", []answer{stalled(200)}, 1, httpretry.ReasonNotIdempotent,
 			200, "half", context.DeadlineExceeded, 5 * time.Second},
-		{"a 404 breaks off", "GET", playBodies(brokenOff(404), whole),
+		{"a 404 breaks off", "GET", []answer{brokenOff(404), whole},
 			2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
 		// The status and the header tell more than the body.
-		{"a 503 asks for a wait", "GET", playBodies(brokenOff(503, "Retry-After", "20"), whole),
+		{"a 503 asks for a wait", "GET", []answer{brokenOff(503, "Retry-After", "20"), whole},
 			2, httpretry.ReasonSuccess, 200, "whole", nil, 20 * time.Second},
-		{"a 503 stalls", "GET", playBodies(func(req *http.Request) *http.Response {
-			return respond(req, 503, io.EOF, "half", "")
-		}, whole), 2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
-		{"* a 503 asks for a wait", "GET", playBodies(brokenOff(503, "Retry-After", "20"), whole),
-			2, httpretry.ReasonSuccess, 200, "whole", nil, 20 * time.Second},
-		{"* a 503 stalls", "GET", playBodies(func(req *http.Request) *http.Response {
-			return respond(req, 503, io.EOF, "half", "")
-		}, whole), 2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
-		{"* a 503 breaks off", "POST", playBodies(brokenOff(503)), 1,
+		{"a 503 stalls", "GET", []answer{stalled(503), whole},
+			2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
+		{"a 503 breaks off", "POST", []answer{brokenOff(503)}, 1,
 			httpretry.ReasonNotIdempotent, 503, `{"half`, io.ErrUnexpectedEOF, 0},
-		{"forbidden after a 200", "GET", playBodies(brokenOff(200, "X-Should-Retry", "false")), 1,
+		{"forbidden after a 200", "GET", []answer{brokenOff(200, "X-Should-Retry", "false")}, 1,
 			httpretry.ReasonSuccess, 200, `{"half`, io.ErrUnexpectedEOF, 0},
-		{"forbidden", "GET", playBodies(brokenOff(500, "X-Should-Retry", "false")), 1,
+		{"forbidden", "GET", []answer{brokenOff(500, "X-Should-Retry", "false")}, 1,
 			httpretry.ReasonDoNotRetry, 500, `{"half`, io.ErrUnexpectedEOF, 0},
-		{"error that a layer calls final", "GET", playBodies(func(r *http.Request) *http.Response {
-			return respond(r, 200, httpretry.WithOutcome(errChecksum, httpretry.Final), "half")
-		}), 1, httpretry.ReasonPermanent, 200, "half", errChecksum, 0},
+		{"error that a layer calls final", "GET", []answer{
+			responds(200, nil, httpretry.WithOutcome(errChecksum, httpretry.Final), "half"),
+		}, 1, httpretry.ReasonPermanent, 200, "half", errChecksum, 0},
 		// The server has answered, whatever the error says.
-		{"POST, unprocessed", "POST", playBodies(func(r *http.Request) *http.Response {
-			err := httpretry.WithOutcome(errChecksum, httpretry.Unprocessed)
-			return respond(r, 200, err, "half")
-		}), 1, httpretry.ReasonNotIdempotent, 200, "half", errChecksum, 0},
+		{"POST, unprocessed", "POST", []answer{
+			responds(200, nil, httpretry.WithOutcome(errChecksum, httpretry.Unprocessed), "half"),
+		}, 1, httpretry.ReasonNotIdempotent, 200, "half", errChecksum, 0},
 	} {
-		contract.Bubble(t, tt.name, func(t *testing.T) {
-			policy, start := aheadPolicy(), time.Now()
-			policy.AttemptTimeout = 5 * time.Second
-			if strings.HasPrefix(tt.name, "*") {
-				policy.Classify = policy.Outcome
-			}
-			events := new(contract.Record)
-			resp, err := contract.Recorded(t, tt.base, policy, events).
-				RoundTrip(contract.Request(t, tt.method, "http://a.test/", "text"))
-			require.NoError(t, err)
-			// A part of the wait after Retry-After is random.
-			assert.InDelta(t, tt.took, time.Since(start), float64(tt.took)/2)
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, resp.Body.Close())
-			require.ErrorIs(t, err, tt.err)
-			assert.Equal(t, tt.body, string(body))
-			assert.Equal(t, tt.status, resp.StatusCode)
-			assert.Equal(t, httpretry.Result{Attempts: tt.attempts, Reason: tt.reason},
-				httpretry.ResultOf(resp))
-			require.Len(t, events.Events, tt.attempts)
-			assert.Equal(t, tt.reason, events.Reason())
-			for i, e := range events.Events {
-				failed := tt.reason != httpretry.ReasonSuccess || i < tt.attempts-1
-				assert.Equal(t, failed, !e.Attempt.Succeeded(), "attempt %d", i+1)
-			}
-			own, ok := errors.AsType[*httpretry.Error](err)
-			assert.Equal(t, tt.err == context.DeadlineExceeded ||
-				err != nil && tt.attempts > 1, ok)
-			if ok {
-				assert.Equal(t, tt.attempts, own.Attempts)
-				assert.Equal(t, tt.reason, own.Reason)
-			}
-		})
+		// Only with a Classify is the body of a 503 read ahead.
+		for _, classifies := range []bool{false, true} {
+			contract.Bubble(t, fmt.Sprintf("%s/%t", tt.name, classifies), func(t *testing.T) {
+				policy, events, start := aheadPolicy(), new(contract.Record), time.Now()
+				policy.AttemptTimeout = 5 * time.Second
+				if classifies {
+					policy.Classify = policy.Outcome
+				}
+				resp, err := contract.Recorded(t, playBodies(tt.answers...), policy, events).
+					RoundTrip(contract.Request(t, tt.method, "http://a.test/", "text"))
+				require.NoError(t, err)
+				// A part of the wait after Retry-After is random.
+				assert.InDelta(t, tt.took, time.Since(start), float64(tt.took)/2)
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+				require.ErrorIs(t, err, tt.err)
+				assert.Equal(t, tt.body, string(body))
+				assert.Equal(t, tt.status, resp.StatusCode)
+				assert.Equal(t, httpretry.Result{Attempts: tt.attempts, Reason: tt.reason},
+					httpretry.ResultOf(resp))
+				require.Len(t, events.Events, tt.attempts)
+				assert.Equal(t, tt.reason, events.Reason())
+				for i, e := range events.Events {
+					failed := tt.reason != httpretry.ReasonSuccess || i < tt.attempts-1
+					assert.Equal(t, failed, !e.Attempt.Succeeded(), "attempt %d", i+1)
+				}
+				if tt.err == context.DeadlineExceeded || err != nil && tt.attempts > 1 {
+					requireError(t, err, tt.attempts, tt.reason)
+				} else {
+					_, ok := errors.AsType[*httpretry.Error](err)
+					assert.False(t, ok, "%v", err)
+				}
+			})
+		}
 	}
 }
 
@@ -194,7 +206,6 @@ var errChecksum = errors.New("checksum")
 // request is then sent again, and its connection is free before the body is read.
 func TestReadAheadOnTheWire(t *testing.T) {
 	for name, first := range map[string]func(*faults.Conn){
-		"length":  func(c *faults.Conn) { c.Send("Content-Length: 10\r\n\r\n12345") },
 		"chunked": func(c *faults.Conn) { c.Send("Transfer-Encoding: chunked\r\n\r\n5\r\n12345") },
 		"reset":   func(c *faults.Conn) { c.Send("Content-Length: 10\r\n\r\n12345"); c.Reset() },
 		"nothing": func(c *faults.Conn) { c.Send("Content-Length: 10\r\n\r\n") },
@@ -278,15 +289,13 @@ func TestPeek(t *testing.T) {
 			}
 			var body *pieces
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				resp := respond(req, 200, io.EOF, slices.Clone(tt.text)...)
+				resp := respond(req, 200, io.EOF, tt.text...)
 				resp.Header.Set("Content-Type", tt.header)
 				body = resp.Body.(*pieces)
 				return resp, nil
 			})
-			resp, err := contract.Unchecked(t,
-				httpretry.Config{Base: base, Policy: policy, Observe: observe}).
-				RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-			require.NoError(t, err)
+			resp := get(t, contract.Unchecked(t,
+				httpretry.Config{Base: base, Policy: policy, Observe: observe}))
 			assert.Equal(t, 1, asked)
 			assert.Equal(t, len(tt.peeked), body.read, "read beyond the limit")
 			assert.Equal(t, httpretry.ReasonDisabled, httpretry.ResultOf(resp).Reason)
@@ -310,12 +319,9 @@ func TestPeekRetries(t *testing.T) {
 			}
 			return policy.Outcome(req, resp, err)
 		}
-		start := time.Now()
-		resp := contract.Send(t, contract.With(t, playBodies(func(r *http.Request) *http.Response {
-			resp := respond(r, 200, io.EOF, "<Error>")
-			resp.Header.Set("Retry-After", "10")
-			return resp
-		}, brokenOff(200), whole), policy), contract.Request(t, "GET", "http://a.test/", ""))
+		failed := responds(200, []string{"Retry-After", "10"}, io.EOF, "<Error>")
+		base, start := playBodies(failed, brokenOff(200), whole), time.Now()
+		resp := contract.Send(t, contract.With(t, base, policy), newGet(t))
 		assert.Equal(t, 3, httpretry.ResultOf(resp).Attempts)
 		assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
 	})
@@ -329,11 +335,8 @@ func TestPeekInRetryAfter(t *testing.T) {
 		seen = string(httpretry.Peek(resp))
 		return 0, false
 	}
-	base := playBodies(func(req *http.Request) *http.Response {
-		return respond(req, 429, io.EOF, `{"retry_after": 8}`)
-	})
-	transport := contract.With(t, base, policy)
-	contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
+	base := playBodies(responds(429, nil, io.EOF, `{"retry_after": 8}`))
+	contract.Send(t, contract.With(t, base, policy), newGet(t))
 	assert.Equal(t, `{"retry_after": 8}`, seen)
 }
 
@@ -361,15 +364,11 @@ func TestReadAheadSparesBodies(t *testing.T) {
 		"length 0": {"GET", 200, 0, text()},
 		"none":     {"GET", 200, -1, http.NoBody},
 		"503":      {"GET", 503, -1, text()},
-		"no limit": {"GET", 200, -1, text()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := aheadPolicy()
 			policy.MaxAttempts = 1
 			policy.Idempotent = func(*http.Request) bool { return true }
-			if name == "no limit" {
-				policy.ReadAhead = 0
-			}
 			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 				return &http.Response{
 					StatusCode: tt.status, ContentLength: tt.length, Body: tt.body}, nil
@@ -386,14 +385,8 @@ func TestReadAheadSparesBodies(t *testing.T) {
 func TestReadAheadSparesStreams(t *testing.T) {
 	for _, contentType := range []string{"application/grpc+proto", "application/x-ndjson",
 		"application/vnd.amazon.eventstream", "multipart/x-mixed-replace; boundary=b"} {
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			resp := respond(req, 200, io.EOF, "text")
-			resp.Header.Set("Content-Type", contentType)
-			return resp, nil
-		})
-		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: aheadPolicy()})
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
+		base := playBodies(responds(200, []string{"Content-Type", contentType}, io.EOF, "text"))
+		resp := get(t, contract.Unchecked(t, httpretry.Config{Base: base, Policy: aheadPolicy()}))
 		assert.Zero(t, resp.Body.(*pieces).read, contentType)
 	}
 }
@@ -413,7 +406,7 @@ func TestReadAheadOfErrors(t *testing.T) {
 	policy := aheadPolicy()
 	policy.Backoff = contract.RetryEvery(0).Backoff
 	_, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+		RoundTrip(newGet(t))
 	require.ErrorIs(t, err, contract.ErrReset)
 	assert.Empty(t, results)
 }
@@ -427,8 +420,7 @@ func TestReadAheadOfAnyLength(t *testing.T) {
 		resp.ContentLength = math.MaxInt64 - 1
 		return resp
 	})
-	resp := contract.Send(t, contract.With(t, base, policy),
-		contract.Request(t, "GET", "http://a.test/", ""))
+	resp := contract.Send(t, contract.With(t, base, policy), newGet(t))
 	assert.Equal(t, 1, httpretry.ResultOf(resp).Attempts)
 }
 
@@ -450,13 +442,14 @@ func TestReadAheadOfUploads(t *testing.T) {
 			peeked = string(httpretry.Peek(resp))
 			return httpretry.Final
 		}
+		// Unchecked, since this base does not always close the request's body.
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 		for name, getBody := range map[string]func() (io.ReadCloser, error){
 			"recorded": nil, "GetBody": func() (io.ReadCloser, error) {
 				return io.NopCloser(io.MultiReader(strings.NewReader("body"))), nil
 			}} {
 			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("body"))
 			req.GetBody = getBody
-			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 			contract.Send(t, transport, req)
 			assert.Equal(t, sent != "nothing", peeked == "text", "%s, %s", name, sent)
 			peeked = ""
@@ -465,41 +458,35 @@ func TestReadAheadOfUploads(t *testing.T) {
 		req := contract.Request(t, "PUT", "http://a.test/", "body")
 		getBody := req.GetBody
 		req.GetBody = func() (io.ReadCloser, error) { return getBody() }
-		contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}), req)
+		contract.Send(t, transport, req)
 		assert.Equal(t, "text", peeked)
 	}
 }
 
 // A body may be read after Close as far as that of Base may.
 func TestReadAheadAfterClose(t *testing.T) {
-	read := func(resp *http.Response) (string, error) {
-		first := make([]byte, 2)
-		_, err := io.ReadFull(resp.Body, first)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		rest, err := io.ReadAll(resp.Body)
-		return string(first) + string(rest), err
-	}
 	for _, limit := range []int64{3, 1 << 10} {
 		policy := aheadPolicy()
 		policy.ReadAhead = limit
 		base := playBodies(whole, func(req *http.Request) *http.Response {
-			resp := respond(req, 200, nil)
+			resp := whole(req)
 			resp.Body = io.NopCloser(strings.NewReader("whole"))
 			return resp
 		})
 		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		text, err := read(resp)
-		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
-		assert.Equal(t, "wh", text)
-
-		resp, err = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		text, err = read(resp)
-		require.NoError(t, err)
-		assert.Equal(t, "whole", text)
+		for _, want := range []struct {
+			text string
+			err  error
+		}{{"wh", http.ErrBodyReadAfterClose}, {"whole", nil}} {
+			resp := get(t, transport)
+			first := make([]byte, 2)
+			_, err := io.ReadFull(resp.Body, first)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			rest, err := io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, want.err)
+			assert.Equal(t, want.text, string(first)+string(rest))
+		}
 	}
 }
 
@@ -521,8 +508,8 @@ func TestReadAheadCanceled(t *testing.T) {
 					policy.AttemptTimeout = time.Minute
 				}
 				events := new(contract.Record)
-				_, err := contract.Recorded(t, base, policy, events).RoundTrip(
-					contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				_, err := contract.Recorded(t, base, policy, events).
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, context.Canceled)
 				require.ErrorIs(t, err, cause)
 				assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -535,16 +522,12 @@ func TestReadAheadCanceled(t *testing.T) {
 // that passes before its last Read returns.
 func TestReadAheadInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			resp := respond(req, 200, nil)
-			text := strings.NewReader("whole")
-			resp.Body = io.NopCloser(readerFunc(func(p []byte) (int, error) {
-				time.Sleep(time.Minute)
-				synctest.Wait() // the timer has canceled the attempt
-				return text.Read(p)
-			}))
-			return resp, nil
-		})
+		text := strings.NewReader("whole")
+		base := playBodies(reading(200, func(p []byte) (int, error) {
+			time.Sleep(time.Minute)
+			synctest.Wait() // the timer has canceled the attempt
+			return text.Read(p)
+		}))
 		policy := aheadPolicy()
 		policy.AttemptTimeout = 2 * time.Minute
 		resp, err := contract.With(t, base, policy).
@@ -560,17 +543,13 @@ func TestReadAheadCanceledOtherwise(t *testing.T) {
 	for _, status := range []int{200, 503} {
 		synctest.Test(t, func(t *testing.T) {
 			cancel, gone := make(chan struct{}), make(chan struct{})
-			base := playBodies(func(req *http.Request) *http.Response {
-				resp := respond(req, status, nil)
-				resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) {
-					<-gone
-					return 0, io.ErrClosedPipe
-				}))
-				return resp
-			})
+			base := playBodies(reading(status, func([]byte) (int, error) {
+				<-gone
+				return 0, io.ErrClosedPipe
+			}))
 			policy := aheadPolicy()
 			policy.Classify = policy.Outcome
-			req := contract.Request(t, "GET", "http://a.test/", "")
+			req := newGet(t)
 			req.Cancel = cancel //nolint:staticcheck // net/http uses it
 			time.AfterFunc(20*time.Millisecond, func() { close(cancel) })
 			start := time.Now()
@@ -586,15 +565,11 @@ func TestReadAheadCanceledOtherwise(t *testing.T) {
 // reading ahead is.
 func TestReadAheadOfASlowFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := playBodies(func(req *http.Request) *http.Response {
-			resp := respond(req, 503, nil)
-			text := strings.NewReader("error")
-			resp.Body = io.NopCloser(readerFunc(func(p []byte) (int, error) {
-				time.Sleep(time.Second)
-				return text.Read(p[:1])
-			}))
-			return resp
-		})
+		text := strings.NewReader("error")
+		base := playBodies(reading(503, func(p []byte) (int, error) {
+			time.Sleep(time.Second)
+			return text.Read(p[:1])
+		}))
 		policy, peeked := aheadPolicy(), "not called"
 		policy.Classify = func(
 			req *http.Request, resp *http.Response, err error) httpretry.Outcome {
@@ -614,14 +589,13 @@ func TestReadAheadOfASlowFailure(t *testing.T) {
 // An AttemptTimeout that passes while such a body is still being read drops it.
 func TestReadAheadOfASlowFailureInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := playBodies(func(req *http.Request) *http.Response {
-			resp := respond(req, 503, nil)
-			resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) {
-				time.Sleep(time.Second)
-				return 0, io.ErrUnexpectedEOF
-			}))
+		broken := reading(503, func([]byte) (int, error) {
 			time.Sleep(time.Second)
-			return resp
+			return 0, io.ErrUnexpectedEOF
+		})
+		base := playBodies(func(req *http.Request) *http.Response {
+			time.Sleep(time.Second)
+			return broken(req)
 		})
 		policy := aheadPolicy()
 		policy.Classify = policy.Outcome
@@ -641,48 +615,24 @@ func TestReadAheadOfASlowFailureInTime(t *testing.T) {
 
 // An error of the request body's Close does not matter after an answer.
 func TestReadAheadAfterAFailedClose(t *testing.T) {
-	first := true
+	answers := playBodies(brokenOff(200), whole)
 	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		_ = req.Body.Close()
-		if first {
-			first = false
-			return brokenOff(200)(req), nil
-		}
-		return whole(req), nil
+		return answers(req)
 	})
 	policy := aheadPolicy()
 	policy.Backoff = contract.RetryEvery(0).Backoff
-	req := contract.Streamed(t, "PUT", "http://a.test/", badClose{strings.NewReader("body")})
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-	resp, err := transport.RoundTrip(req)
+	body := io.NopCloser(strings.NewReader("body"))
+	req := contract.Streamed(t, "PUT", "http://a.test/",
+		closing{body, func() error { return errors.New("close failed") }})
+	resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 	require.NoError(t, err)
 	assert.Equal(t, "whole", contract.ReadBody(t, resp))
 }
 
-type badClose struct{ io.Reader }
-
-func (badClose) Close() error { return errors.New("close failed") }
-
-// deaf is a body whose Read ends with Close only, or not even then.
-type deaf struct {
-	closed chan struct{}
-	obeys  bool
-	free   chan struct{}
-}
-
-func (b *deaf) Read([]byte) (int, error) {
-	if b.obeys {
-		<-b.closed
-	} else {
-		<-b.free
-	}
-	return 0, io.ErrClosedPipe
-}
-
-func (b *deaf) Close() error { close(b.closed); return nil }
-
-// A body of a layer may not obey the context. It does not hold RoundTrip.
+// A body of a layer may not obey the context. Its Read ends with Close only, or
+// not even then. It does not hold RoundTrip.
 func TestReadAheadOfADeafBody(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		for _, method := range []string{"GET", "POST"} {
@@ -690,7 +640,10 @@ func TestReadAheadOfADeafBody(t *testing.T) {
 				free := make(chan struct{})
 				base := playBodies(func(req *http.Request) *http.Response {
 					resp := respond(req, 200, nil)
-					resp.Body = &deaf{make(chan struct{}), obeys, free}
+					resp.Body = newStalling(nil)
+					if !obeys {
+						resp.Body = io.NopCloser(&stalling{strings.NewReader(""), free})
+					}
 					return resp
 				})
 				policy, start := aheadPolicy(), time.Now()
@@ -709,70 +662,43 @@ func TestReadAheadOfADeafBody(t *testing.T) {
 // A panic of a body reaches the caller, and the body is closed.
 func TestReadAheadPanics(t *testing.T) {
 	closed := 0
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, ContentLength: -1, Body: panicBody{&closed}}, nil
-	})
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: aheadPolicy()})
-	assert.PanicsWithValue(t, "read", func() {
-		_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-	})
+	panics := reading(200, func([]byte) (int, error) { panic("read") })
+	transport := contract.Unchecked(t, httpretry.Config{Policy: aheadPolicy(),
+		Base: playBodies(func(req *http.Request) *http.Response {
+			resp := panics(req)
+			resp.Body = closing{resp.Body, func() error { closed++; return nil }}
+			return resp
+		})})
+	assert.PanicsWithValue(t, "read", func() { _, _ = transport.RoundTrip(newGet(t)) })
 	assert.Equal(t, 1, closed)
 
 	// After the cancel, nobody gets the panic. But its body is not a whole one.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		base := playBodies(func(req *http.Request) *http.Response {
-			resp := respond(req, 200, nil)
-			resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) {
-				<-req.Context().Done()
-				time.Sleep(time.Millisecond)
-				panic("late")
-			}))
-			return resp
-		})
-		_, err := contract.With(t, base, aheadPolicy()).RoundTrip(
-			contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		base := playBodies(reading(200, func([]byte) (int, error) {
+			<-ctx.Done()
+			time.Sleep(time.Millisecond)
+			panic("late")
+		}))
+		_, err := contract.With(t, base, aheadPolicy()).RoundTrip(newGet(t).WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 
 	// A body that returns more than it was asked for does not get bytes of another.
-	transport = contract.Unchecked(t, httpretry.Config{Policy: aheadPolicy(),
-		Base: playBodies(func(req *http.Request) *http.Response {
-			resp := respond(req, 200, nil)
-			resp.Body = io.NopCloser(readerFunc(func(p []byte) (int, error) {
-				return len(p) + 1, io.EOF
-			}))
-			return resp
-		})})
-	assert.Panics(t, func() {
-		_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-	})
+	tooMany := reading(200, func(p []byte) (int, error) { return len(p) + 1, io.EOF })
+	transport = contract.Unchecked(t,
+		httpretry.Config{Base: playBodies(tooMany), Policy: aheadPolicy()})
+	assert.Panics(t, func() { _, _ = transport.RoundTrip(newGet(t)) })
 }
-
-type panicBody struct{ closed *int }
-
-func (panicBody) Read([]byte) (int, error) { panic("read") }
-func (b panicBody) Close() error           { *b.closed++; return nil }
 
 // A Read that returns nothing ends reading ahead, because it may do so forever.
 func TestReadAheadOfNothing(t *testing.T) {
-	transport := contract.With(t, playBodies(func(req *http.Request) *http.Response {
-		resp := respond(req, 200, nil)
-		resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) { return 0, nil }))
-		return resp
-	}), aheadPolicy())
-	resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-	require.NoError(t, err)
-	n, err := resp.Body.Read(make([]byte, 1))
+	base := playBodies(reading(200, func([]byte) (int, error) { return 0, nil }))
+	n, err := get(t, contract.With(t, base, aheadPolicy())).Body.Read(make([]byte, 1))
 	assert.Zero(t, n)
 	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
 }
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // An outer RetryTransport retries, so it gets the error.
 func TestReadAheadNested(t *testing.T) {
@@ -785,50 +711,35 @@ func TestReadAheadNested(t *testing.T) {
 		})
 		inner := contract.Unchecked(t, httpretry.Config{Base: counted, Policy: aheadPolicy()})
 		outer := contract.RetryEvery(0)
-		resp := contract.Send(t, contract.With(t, inner, outer),
-			contract.Request(t, "GET", "http://a.test/", ""))
+		resp := contract.Send(t, contract.With(t, inner, outer), newGet(t))
 		assert.Equal(t, 3, httpretry.ResultOf(resp).Attempts)
 		assert.Equal(t, 3, sent)
 	})
 }
 
-// A body that is longer than ReadAhead may be resumed where it breaks off.
+// A body that is longer than ReadAhead may be resumed where it breaks off. An
+// attempt that resumes reads nothing ahead, so no byte of it is lost.
 func TestReadAheadBeforeResume(t *testing.T) {
-	for _, at := range []int{50, 101, 150} {
-		contract.Bubble(t, fmt.Sprint(at), func(t *testing.T) {
-			o := newOrigin(200, at)
+	for _, tt := range []struct {
+		cuts   []int
+		before int // attempts in RoundTrip
+		ranges []string
+	}{
+		{[]int{50, 500}, 2, []string{"", "", "bytes=500-999"}},
+		{[]int{101}, 1, []string{"", "bytes=101-999"}},
+		{[]int{500, 50}, 1, []string{"", "bytes=500-999", "bytes=550-999"}},
+	} {
+		contract.Bubble(t, fmt.Sprint(tt.cuts), func(t *testing.T) {
+			o := newOrigin(1000, tt.cuts...)
 			policy := aheadPolicy()
 			policy.ReadAhead, policy.Resume = 100, true
-			resp, err := contract.With(t, o, policy).
-				RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-			require.NoError(t, err)
-			before := httpretry.ResultOf(resp).Attempts
+			resp := get(t, contract.With(t, o, policy))
+			assert.Equal(t, tt.before, httpretry.ResultOf(resp).Attempts)
 			assert.Equal(t, string(o.data), contract.ReadBody(t, resp))
-			assert.Equal(t, 2, httpretry.ResultOf(resp).Attempts)
-			require.Len(t, o.requests, 2)
-			want := fmt.Sprintf("bytes=%d-199", at)
-			if at < 100 {
-				assert.Equal(t, 2, before, "retried before RoundTrip returned")
-				want = ""
-			}
-			assert.Equal(t, want, o.requests[1].Header.Get("Range"))
+			assert.Equal(t, tt.ranges, o.sent())
+			assert.Equal(t, len(tt.ranges), httpretry.ResultOf(resp).Attempts)
 		})
 	}
-}
-
-// An attempt that resumes reads nothing ahead, so no byte of it is lost.
-func TestReadAheadNotInResumes(t *testing.T) {
-	contract.Bubble(t, "", func(t *testing.T) {
-		o := newOrigin(1000, 500, 50)
-		policy := aheadPolicy()
-		policy.ReadAhead, policy.Resume = 100, true
-		resp, err := contract.With(t, o, policy).
-			RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		assert.Equal(t, string(o.data), contract.ReadBody(t, resp))
-		require.Len(t, o.requests, 3)
-		assert.Equal(t, "bytes=550-999", o.requests[2].Header.Get("Range"))
-	})
 }
 
 // The trailers of a body that was read ahead are there when RoundTrip returns.
@@ -848,9 +759,7 @@ func TestReadAheadTrailers(t *testing.T) {
 				attempt = req.Context()
 				return base.RoundTrip(req)
 			})
-			resp, err := contract.Unchecked(t, httpretry.Config{Base: spy, Policy: policy}).
-				RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-			require.NoError(t, err)
+			resp := get(t, contract.With(t, spy, policy))
 			assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
 			require.Error(t, attempt.Err(), "the attempt has ended, and holds nothing")
 			time.Sleep(time.Hour) // the AttemptTimeout has ended
