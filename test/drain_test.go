@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -24,23 +25,20 @@ import (
 // twice that, so that the goroutines that a body holds end.
 const forever = time.Hour
 
-// slowBody is a body of one byte, whose Read and Close take a while.
+// slowBody is a body without a byte, whose Read and Close take a while.
 type slowBody struct {
 	read, close time.Duration
 	deaf        bool // Close does not end a Read
-
-	once   sync.Once
-	closed chan struct{}
-	closes atomic.Int32
+	closed      chan struct{}
+	closes      atomic.Int32
 }
 
-func (b *slowBody) ended() chan struct{} {
-	b.once.Do(func() { b.closed = make(chan struct{}) })
-	return b.closed
+func newSlowBody(read, close time.Duration, deaf bool) *slowBody {
+	return &slowBody{read: read, close: close, deaf: deaf, closed: make(chan struct{})}
 }
 
 func (b *slowBody) Read([]byte) (int, error) {
-	ended := b.ended()
+	ended := b.closed
 	if b.deaf {
 		ended = nil
 	}
@@ -54,7 +52,7 @@ func (b *slowBody) Read([]byte) (int, error) {
 
 func (b *slowBody) Close() error {
 	if b.closes.Add(1) == 1 {
-		close(b.ended())
+		close(b.closed)
 	}
 	time.Sleep(b.close)
 	return nil
@@ -71,7 +69,7 @@ func unavailableWith(body io.ReadCloser) *http.Response {
 // not later than a retry may start.
 func TestDrainIsPartOfTheWait(t *testing.T) {
 	const ms = time.Millisecond
-	type test struct {
+	for name, tt := range map[string]struct {
 		wait        time.Duration
 		maxElapsed  time.Duration
 		read, close time.Duration
@@ -79,8 +77,7 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 		header      string // Retry-After
 		freed       time.Duration
 		retried     time.Duration // 0: as the Event says
-	}
-	for name, tt := range map[string]test{
+	}{
 		"stalls":             {wait: 100 * ms, read: forever, freed: 50 * ms, retried: 100 * ms},
 		"stalls, short wait": {wait: 10 * ms, read: forever, freed: 50 * ms, retried: 50 * ms},
 		"stalls, no wait":    {read: forever, freed: 50 * ms, retried: 50 * ms},
@@ -111,7 +108,7 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 		// Without and with a context of the attempt's own.
 		for _, timeout := range []time.Duration{0, forever} {
 			contract.Bubble(t, fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
-				body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
+				body := newSlowBody(tt.read, tt.close, tt.deaf)
 				var sent []time.Time
 				var freed time.Time
 				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -128,9 +125,7 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 				})
 				policy, events := contract.RetryEvery(tt.wait), new(contract.Record)
 				policy.AttemptTimeout, policy.MaxElapsed = timeout, tt.maxElapsed
-				cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
-				_, err := contract.New(t, cfg).
-					RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+				_, err := contract.Recorded(t, base, policy, events).RoundTrip(newGet(t))
 				require.NoError(t, err)
 				require.Len(t, sent, 2)
 				require.Len(t, events.Events, 2)
@@ -184,8 +179,7 @@ func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 					countDials(base, &conns)
 					policy := contract.RetryEvery(100 * time.Millisecond)
 					policy.AttemptTimeout = timeout
-					contract.Send(t, contract.With(t, base, policy),
-						contract.Request(t, "GET", "http://a.test/", ""))
+					contract.Send(t, contract.With(t, base, policy), newGet(t))
 					require.Len(t, came, 2)
 					assert.Equal(t, 100*time.Millisecond, came[1].Sub(came[0]))
 					if parts == 2 {
@@ -219,7 +213,7 @@ func TestCancelDuringDrain(t *testing.T) {
 				}
 				title := fmt.Sprintf("%s/%v/Cancel=%t", name, wait, legacy)
 				contract.Bubble(t, title, func(t *testing.T) {
-					body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
+					body := newSlowBody(tt.read, tt.close, tt.deaf)
 					base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 						return unavailableWith(body), nil
 					})
@@ -228,7 +222,7 @@ func TestCancelDuringDrain(t *testing.T) {
 					policy.Budget = ledger
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+					req := newGet(t).WithContext(ctx)
 					if legacy {
 						channel := make(chan struct{})
 						//nolint:staticcheck // http.Client sets it for unknown transports
@@ -236,9 +230,8 @@ func TestCancelDuringDrain(t *testing.T) {
 						cancel = func() { close(channel) }
 					}
 					time.AfterFunc(after, cancel)
-					cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
-					start := time.Now()
-					_, err := contract.Unchecked(t, cfg).RoundTrip(req)
+					transport, start := contract.Recorded(t, base, policy, events), time.Now()
+					_, err := transport.RoundTrip(req)
 					assert.Equal(t, tt.takes, time.Since(start))
 					failure, ok := errors.AsType[*httpretry.Error](err)
 					require.True(t, ok, "%v", err)
@@ -282,11 +275,9 @@ func TestPanicDuringDrain(t *testing.T) {
 				})
 				policy, ledger := contract.RetryEvery(wait), new(contract.Ledger)
 				policy.AttemptTimeout, policy.Budget = forever, ledger
-				cfg, start := httpretry.Config{Base: base, Policy: policy}, time.Now()
-				transport := contract.Unchecked(t, cfg)
-				assert.PanicsWithValue(t, "boom", func() {
-					_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-				})
+				transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+				start := time.Now()
+				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
 				assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 				assert.Error(t, ctx.Err(), "the attempt has ended")
 				assert.Positive(t, counted.Closes())
@@ -296,105 +287,54 @@ func TestPanicDuringDrain(t *testing.T) {
 	}
 }
 
-// stalledResume is a base whose first response breaks off and can be resumed,
-// whose second one is a 503 that stalls, and whose third one is the rest.
-type stalledResume struct {
-	stalled slowBody
-	sent    []time.Time
-}
-
-func (b *stalledResume) RoundTrip(req *http.Request) (*http.Response, error) {
-	b.sent = append(b.sent, time.Now())
-	resp := &http.Response{
-		StatusCode: 200, ProtoMajor: 1, ContentLength: 8,
-		Header: http.Header{"Etag": {`"v1"`}}, Request: req,
-	}
-	switch len(b.sent) {
-	case 1:
-		first := true
-		resp.Body = io.NopCloser(contract.ReaderFunc(func(p []byte) (int, error) {
-			if first {
-				first = false
-				return copy(p, "some"), nil
-			}
-			return 0, io.ErrUnexpectedEOF
-		}))
-	case 2:
-		resp.StatusCode, resp.ContentLength, resp.Body = 503, -1, &b.stalled
-	default:
-		resp.StatusCode, resp.ContentLength = 206, 4
-		resp.Header.Set("Content-Range", "bytes 4-7/8")
-		rest := false
-		resp.Body = io.NopCloser(contract.ReaderFunc(func(p []byte) (int, error) {
-			if rest {
-				return 0, io.EOF
-			}
-			rest = true
-			return copy(p, "text"), nil
-		}))
-	}
-	return resp, nil
-}
-
-// Hazard D2: the same applies to a resume.
+// Hazard D2: the same applies to a resume. The first response breaks off and can
+// be resumed, the second one is a 503 that stalls, and the third one is the rest.
 func TestDrainDuringResume(t *testing.T) {
-	const wait, first = 100 * time.Millisecond, 100 * time.Millisecond
-	open := func(
-		t *testing.T, policy httpretry.Policy,
-	) (*stalledResume, *contract.Record, *http.Response) {
-		base, events := &stalledResume{stalled: slowBody{read: forever}}, new(contract.Record)
-		policy.Resume = true
-		cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
-		resp, err := contract.Unchecked(t, cfg).
-			RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		return base, events, resp
+	const wait, closed = 100 * time.Millisecond, 120 * time.Millisecond
+	for name, tt := range map[string]struct {
+		budget httpretry.Budget
+		closed time.Duration // when the caller closes the body
+		text   string
+		err    error
+		takes  time.Duration
+		sent   int
+	}{
+		"retried": {httpretry.Unlimited{}, forever, "sometext", nil, 2 * wait, 3},
+		"closed":  {httpretry.Unlimited{}, closed, "some", http.ErrBodyReadAfterClose, closed, 2},
+		"no budget": {&httpretry.HostBudget{Burst: 1}, forever, "some", io.ErrUnexpectedEOF,
+			wait + bounded.MaxTime, 2},
+	} {
+		contract.Bubble(t, name, func(t *testing.T) {
+			broken := io.MultiReader(
+				strings.NewReader("some"), iotest.ErrReader(io.ErrUnexpectedEOF))
+			stalled := newSlowBody(forever, 0, false)
+			rest := contract.Status(206, "Etag", `"v1"`, "Content-Range", "bytes 4-7/8")
+			rest.Body = "text"
+			base := contract.Play(contract.Step{Func: func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, ProtoMajor: 1, ContentLength: 8,
+					Header: http.Header{"Etag": {`"v1"`}}, Body: io.NopCloser(broken)}, nil
+			}}, contract.Step{Func: func(*http.Request) (*http.Response, error) {
+				return unavailableWith(stalled), nil
+			}}, rest)
+			policy, events := contract.RetryEvery(wait), new(contract.Record)
+			policy.Resume, policy.Budget = true, tt.budget
+			resp, err := contract.Recorded(t, base, policy, events).RoundTrip(newGet(t))
+			require.NoError(t, err)
+			time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
+			text, err := io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.text, string(text))
+			assert.Equal(t, tt.takes, time.Since(base.Start))
+			assert.Len(t, base.Attempts(), tt.sent)
+			assert.EqualValues(t, 1, stalled.closes.Load())
+			if err == nil {
+				assert.Equal(t, wait, events.Events[len(events.Events)-1].Waited)
+			}
+			require.NoError(t, resp.Body.Close())
+		})
 	}
-	contract.Bubble(t, "retried", func(t *testing.T) {
-		base, events, resp := open(t, contract.RetryEvery(wait))
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "sometext", string(text))
-		require.Len(t, base.sent, 3)
-		assert.Equal(t, wait, base.sent[2].Sub(base.sent[1]))
-		assert.EqualValues(t, 1, base.stalled.closes.Load())
-		assert.Equal(t, wait, events.Events[len(events.Events)-1].Waited)
-	})
-	contract.Bubble(t, "closed", func(t *testing.T) {
-		base, _, resp := open(t, contract.RetryEvery(wait))
-		start := time.Now()
-		closeLater := func() { assert.NoError(t, resp.Body.Close()) }
-		time.AfterFunc(first+20*time.Millisecond, closeLater)
-		_, err := io.ReadAll(resp.Body)
-		assert.Equal(t, http.ErrBodyReadAfterClose, err)
-		assert.Equal(t, first+20*time.Millisecond, time.Since(start))
-		assert.Len(t, base.sent, 2)
-		assert.EqualValues(t, 1, base.stalled.closes.Load())
-	})
-	contract.Bubble(t, "no budget", func(t *testing.T) {
-		policy := contract.RetryEvery(wait)
-		policy.Budget = &allowOnce{}
-		base, _, resp := open(t, policy)
-		_, err := io.ReadAll(resp.Body)
-		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		require.Len(t, base.sent, 2)
-		assert.Equal(t, bounded.MaxTime, time.Since(base.sent[1]))
-		assert.EqualValues(t, 1, base.stalled.closes.Load())
-	})
 }
 
 // refundedAfterFailure is the ledger of a request that ends in its first wait.
 var refundedAfterFailure = []string{
 	"failure http://a.test", "withdraw http://a.test", "refund http://a.test"}
-
-// allowOnce is a budget that allows one retry.
-type allowOnce struct {
-	contract.UsedUp
-	used bool
-}
-
-func (b *allowOnce) Withdraw(context.Context, httpretry.AttemptResult) bool {
-	used := b.used
-	b.used = true
-	return !used
-}

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -47,8 +46,8 @@ const okHeader = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
 
 func breakPoints() []breakPoint {
 	say := func(text string) func(*exchange, *faults.Conn) {
-		return func(x *exchange, c *faults.Conn) {
-			x.readAll(c)
+		return func(_ *exchange, c *faults.Conn) {
+			readRequest(c)
 			c.Send(text)
 		}
 	}
@@ -65,9 +64,9 @@ func breakPoints() []breakPoint {
 		{"a byte", func(_ *exchange, c *faults.Conn) { _, _ = c.Reader.Peek(1) }, some, false},
 		{"a part of the header", func(_ *exchange, c *faults.Conn) { _, _ = c.Reader.Peek(40) },
 			some, false},
-		{"the header", func(x *exchange, c *faults.Conn) { x.readHeader(c) }, whole, false},
-		{"a part of the body", func(x *exchange, c *faults.Conn) {
-			if req := x.readHeader(c); req != nil {
+		{"the header", func(_ *exchange, c *faults.Conn) { _, _ = c.Request() }, whole, false},
+		{"a part of the body", func(_ *exchange, c *faults.Conn) {
+			if req, err := c.Request(); err == nil {
 				_, _ = io.CopyN(io.Discard, req.Body, 1000)
 			}
 		}, partOfBody, false},
@@ -100,22 +99,12 @@ type exchange struct {
 	*faults.Server
 	tls    *tls.Config
 	begun  atomic.Int32 // connections on which some of the request arrived
-	whole  atomic.Int32 // times that its header arrived whole
 	served atomic.Int32 // times that it was answered in full
 }
 
-// readHeader reads the header of the request under test.
-func (x *exchange) readHeader(c *faults.Conn) *http.Request {
-	req, err := c.Request()
-	if err != nil {
-		return nil
-	}
-	x.whole.Add(1)
-	return req
-}
-
-func (x *exchange) readAll(c *faults.Conn) {
-	if req := x.readHeader(c); req != nil {
+// readRequest reads the request under test.
+func readRequest(c *faults.Conn) {
+	if req, err := c.Request(); err == nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 	}
 }
@@ -159,9 +148,6 @@ func newExchange(t *testing.T, p breakPoint, e connEnd, reused bool) (*exchange,
 			if began {
 				x.begun.Add(1)
 			}
-			if p.seen < whole {
-				x.readHeader(c)
-			}
 			c.Drain()
 			return
 		}
@@ -182,7 +168,7 @@ func (x *exchange) serve(c *faults.Conn, p breakPoint) {
 		return
 	}
 	x.begun.Add(1)
-	x.readAll(c)
+	readRequest(c)
 	x.served.Add(1)
 	c.Respond(200, "ten bytes.")
 	c.Drain()
@@ -261,28 +247,8 @@ func checkExchange(
 		assert.LessOrEqual(t, x.served.Load(), int32(1))
 		if !safe {
 			assert.LessOrEqual(t, x.begun.Load(), int32(1), "connections on which the POST arrived")
-			assert.LessOrEqual(t, x.whole.Load(), int32(1), "times that the POST arrived whole")
 		}
 	})
-}
-
-// A request that could not be sent because dialing failed is sent once, on the
-// next connection.
-func TestFailedDialIsRetriedOnce(t *testing.T) {
-	for _, k := range []kind{
-		kindGet, kindPut, kindPostKeyed, kindPost, kindPostStreamed, kindPostEmpty} {
-		t.Run(string(k), func(t *testing.T) {
-			s := overTLS(func(_, _ *tls.Config) {})(t)
-			addresses := []string{faults.Refused(t), faults.Refused(t), s.server.Addr}
-			s.base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-				addr := addresses[0]
-				addresses = addresses[1:]
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}
-			contract.Send(t, contract.With(t, s.base, contract.RetryEvery(0)), s.request(t, k))
-			assert.EqualValues(t, 1, s.server.Requests.Load())
-		})
-	}
 }
 
 // Hazard 1.1, K9: a server may close an idle connection while the next request
