@@ -20,11 +20,11 @@ func always(u float64) strategies.Rand {
 
 // retries returns numbers at which shifts, products or powers overflow.
 func retries() []int {
-	var ks []int
+	ks := []int{1000, 1001, 1022, 1023, 1024, 1025, 1026, math.MaxInt32, math.MaxInt}
 	for k := range 131 {
 		ks = append(ks, k)
 	}
-	return append(ks, 1000, 1001, 1022, 1023, 1024, 1025, 1026, math.MaxInt32, math.MaxInt)
+	return ks
 }
 
 // forExtremes calls f for bases and maxima from a nanosecond to the longest
@@ -44,80 +44,78 @@ func forExtremes(f func(b, c time.Duration)) {
 
 // Hazard K5.
 func TestDeterministicWaitsAreExactAndNeverOverflow(t *testing.T) {
-	// capped returns min(c, x) for a k that is small enough to compute x, else
-	// c.
-	capped := func(x *big.Int, c time.Duration) float64 {
-		if x.Cmp(big.NewInt(int64(c))) > 0 {
-			x = big.NewInt(int64(c))
-		}
-		f, _ := new(big.Float).SetInt(x).Float64()
-		return f
-	}
 	forExtremes(func(b, c time.Duration) {
 		for _, k := range retries() {
-			at := func(s strategies.Strategy) time.Duration { return strategies.StartAt(s, k)() }
 			base := big.NewInt(int64(b))
-
-			double := at(strategies.Exponential{Base: b, Max: c})
-			want := c
-			if x := new(big.Int).Lsh(base, uint(min(k, 200))); x.Cmp(big.NewInt(int64(c))) < 0 {
-				want = time.Duration(x.Int64())
+			few := big.NewInt(int64(min(k, 200))) // 2^200 is above any c
+			power := func(factor int64) *big.Int {
+				x := new(big.Int).Exp(big.NewInt(factor), few, nil)
+				return x.Mul(x, base)
 			}
-			require.Equal(t, want, double, "%v doubled %d times, capped at %v", b, k, c)
-
-			triple := at(strategies.Exponential{Base: b, Factor: 3, Max: c})
-			pow := new(big.Int).Exp(big.NewInt(3), big.NewInt(int64(min(k, 200))), nil)
-			require.InEpsilon(t, capped(pow.Mul(pow, base), c), float64(triple), 1e-13,
-				"%v tripled %d times, capped at %v", b, k, c)
-			require.LessOrEqual(t, triple, c)
-
-			linear := at(strategies.Linear{Base: b, Max: c})
 			times := new(big.Int).Add(big.NewInt(int64(k)), big.NewInt(1))
-			require.InEpsilon(t, capped(times.Mul(times, base), c), float64(linear), 1e-13,
-				"%v times %d, capped at %v", b, k, c)
-			require.LessOrEqual(t, linear, c)
+			for _, tt := range []struct {
+				s     strategies.Strategy
+				wait  *big.Int
+				exact bool
+			}{
+				{strategies.Exponential{Base: b, Max: c}, power(2), true},
+				{strategies.Exponential{Base: b, Factor: 3, Max: c}, power(3), false},
+				{strategies.Linear{Base: b, Max: c}, times.Mul(times, base), false},
+			} {
+				want, got := c, strategies.StartAt(tt.s, k)()
+				if tt.wait.Cmp(big.NewInt(int64(c))) < 0 {
+					want = time.Duration(tt.wait.Int64())
+				}
+				if tt.exact {
+					require.Equal(t, want, got, "%+v, wait %d", tt.s, k)
+				}
+				require.InEpsilon(t, want, got, 1e-13, "%+v, wait %d", tt.s, k)
+				require.LessOrEqual(t, got, c, "%+v, wait %d", tt.s, k)
+			}
 		}
 	})
 }
 
 func TestRandomWaitsNeverOverflow(t *testing.T) {
+	type bounds struct {
+		s      strategies.Strategy
+		lo, hi time.Duration
+	}
 	forExtremes(func(b, c time.Duration) {
 		floor := min(b, c)
 		for _, u := range []float64{0, 0.5, belowOne} {
 			r := always(u)
-			check := func(w, lo, hi time.Duration, what string, k int) {
+			v2 := strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}
+			check := func(of bounds, waits, k int) {
 				t.Helper()
-				if w < lo || w > hi {
-					t.Fatalf("%s: Base %v, Max %v, k %d, u %v: %v is not in [%v, %v]", what, b, c,
-						k, u, w, lo, hi)
+				next := of.s.Start()
+				for i := range waits {
+					if w := next(); w < of.lo || w > of.hi {
+						t.Fatalf("%+v, u %v: wait %d is %v, not in [%v, %v]",
+							of.s, u, k+i, w, of.lo, of.hi)
+					}
 				}
 			}
 			for _, k := range retries() {
 				exponential := startAt{strategies.Exponential{Base: b, Max: c}, k}
-				check(strategies.StartAt(strategies.FullJitter{Base: b, Max: c, Rand: r}, k)(), 0,
-					c, "FullJitter", k)
-				check(strategies.StartAt(strategies.EqualJitter{Base: b, Max: c, Rand: r}, k)(),
-					floor-floor/2, c, "EqualJitter", k)
-				check(
-					strategies.StartAt(strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}, k)(),
-					0, c, "DecorrelatedV2", k)
-				check(strategies.Jitter{Of: exponential, Rand: r}.Start()(), 0, c, "Jitter", k)
-				check(strategies.Jitter{Of: exponential, Fraction: 1e-9, Rand: r}.Start()(),
-					floor-floor/1e8, c, "Jitter", k)
-				check(strategies.Spread{Of: exponential, Rand: r}.Start()(), floor/2,
-					math.MaxInt64, "Spread", k)
-				check(
-					strategies.Capped{Of: strategies.Spread{Of: exponential, Rand: r},
-						Max: c}.Start()(), 0, c, "Capped", k)
+				spread := strategies.Spread{Of: exponential, Rand: r}
+				for _, of := range []bounds{
+					{startAt{strategies.FullJitter{Base: b, Max: c, Rand: r}, k}, 0, c},
+					{startAt{strategies.EqualJitter{Base: b, Max: c, Rand: r}, k},
+						floor - floor/2, c},
+					{startAt{v2, k}, 0, c},
+					{strategies.Jitter{Of: exponential, Rand: r}, 0, c},
+					{strategies.Jitter{Of: exponential, Fraction: 1e-9, Rand: r},
+						floor - floor/1e8, c},
+					{spread, floor / 2, math.MaxInt64},
+					{strategies.Capped{Of: spread, Max: c}, 0, c},
+				} {
+					check(of, 1, k)
+				}
 			}
-			ceiling := strategies.Decorrelated{Base: b, Max: c, Rand: r}.Start()
-			aws := strategies.AWSDecorrelated{Base: b, Max: c, Rand: r}.Start()
-			v2 := strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}.Start()
-			for k := range 1100 {
-				check(ceiling(), floor, c, "Decorrelated", k)
-				check(aws(), floor, c, "AWSDecorrelated", k)
-				check(v2(), 0, c, "DecorrelatedV2", k)
-			}
+			check(bounds{strategies.Decorrelated{Base: b, Max: c, Rand: r}, floor, c}, 1100, 0)
+			check(bounds{strategies.AWSDecorrelated{Base: b, Max: c, Rand: r}, floor, c}, 1100, 0)
+			check(bounds{v2, 0, c}, 1100, 0)
 		}
 	})
 }
@@ -132,13 +130,6 @@ func TestDecorrelatedJustBelowMax(t *testing.T) {
 	}
 }
 
-// A wait that would be exactly Max is drawn below Max, too.
-func TestDecorrelatedV2AtMax(t *testing.T) {
-	s := strategies.DecorrelatedV2{Median: 1 << 60, Max: math.MaxInt64, Rand: always(0.5)}
-	s.Max = s.Start()() // so long that it is not rounded
-	assert.Equal(t, s.Max-s.Max/2+s.Max/4, s.Start()())
-}
-
 // The distance from Base to Max, as a float64, may be greater than the distance
 // from Base to the longest duration.
 func TestAWSDecorrelatedAtTheLongestDuration(t *testing.T) {
@@ -146,82 +137,38 @@ func TestAWSDecorrelatedAtTheLongestDuration(t *testing.T) {
 	assert.Equal(t, time.Duration(math.MaxInt64), s.Start()())
 }
 
-// 1s<<55 is 0 in 64 bits, which would be a retry without a wait.
-func TestWaitsDoNotVanish(t *testing.T) {
-	for k := 50; k <= 70; k++ {
-		for _, limit := range []time.Duration{30 * time.Second, math.MaxInt64} {
-			assert.Equal(t, limit,
-				strategies.StartAt(strategies.Exponential{Base: time.Second, Max: limit}, k)())
-			assert.Equal(t, limit-limit/2,
-				strategies.StartAt(
-					strategies.EqualJitter{Base: time.Second, Max: limit, Rand: always(0)}, k)())
-		}
-	}
-}
-
 // TestIntervals shows the ends of each formula's interval, where the random
 // number is 0 or almost 1.
 func TestIntervals(t *testing.T) {
 	const s = time.Second
-	tests := map[string]struct {
-		make func(r strategies.Rand) strategies.Strategy
-		lo   []time.Duration
-		hi   []time.Duration
+	var u float64
+	r := func() float64 { return u }
+	linear := strategies.Linear{Base: s}
+	for _, tt := range []struct {
+		s      strategies.Strategy
+		lo, hi []time.Duration
 	}{
-		"FullJitter": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.FullJitter{Base: s, Max: 3 * s, Rand: r}
-			},
-			[]time.Duration{0, 0, 0, 0}, []time.Duration{s - 1, 2*s - 1, 3*s - 1, 3*s - 1},
-		},
-		"FullJitter, factor 3": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.FullJitter{Base: s, Factor: 3, Rand: r}
-			},
-			[]time.Duration{0, 0, 0, 0}, []time.Duration{s - 1, 3*s - 1, 9*s - 1, 27*s - 1},
-		},
-		"EqualJitter": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.EqualJitter{Base: s, Max: 3 * s, Rand: r}
-			},
-			[]time.Duration{s / 2, s, 3 * s / 2}, []time.Duration{s - 1, 2*s - 1, 3*s - 1},
-		},
-		"Decorrelated": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.Decorrelated{Base: s, Max: 20 * s, Rand: r}
-			},
-			[]time.Duration{s, s, s}, []time.Duration{3*s - 1, 9*s - 4, 20*s - 1, 20*s - 1},
-		},
-		"AWSDecorrelated": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.AWSDecorrelated{Base: s, Max: 20 * s, Rand: r}
-			},
-			[]time.Duration{s, s, s}, []time.Duration{3*s - 1, 9*s - 4, 20 * s, 20 * s},
-		},
-		"Jitter": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.Jitter{Of: strategies.Linear{Base: s}, Fraction: 0.2, Rand: r}
-			},
-			[]time.Duration{800 * ms, 1600 * ms}, []time.Duration{s - 1, 2*s - 1},
-		},
-		"Spread": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.Spread{Of: strategies.Linear{Base: s}, Fraction: 0.2, Rand: r}
-			},
-			[]time.Duration{800 * ms, 1600 * ms}, []time.Duration{1200*ms - 1, 2400*ms - 1},
-		},
-		"Spread, all": {
-			func(r strategies.Rand) strategies.Strategy {
-				return strategies.Spread{Of: strategies.Linear{Base: s}, Fraction: 1, Rand: r}
-			},
-			[]time.Duration{0, 0}, []time.Duration{2*s - 1, 4*s - 1},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.lo, strategies.Take(test.make(always(0)), len(test.lo)))
-			assert.Equal(t, test.hi, strategies.Take(test.make(always(belowOne)), len(test.hi)))
-		})
+		{strategies.FullJitter{Base: s, Max: 3 * s, Rand: r},
+			milli(0, 0, 0, 0), []time.Duration{s - 1, 2*s - 1, 3*s - 1, 3*s - 1}},
+		{strategies.FullJitter{Base: s, Factor: 3, Rand: r},
+			milli(0, 0, 0, 0), []time.Duration{s - 1, 3*s - 1, 9*s - 1, 27*s - 1}},
+		{strategies.EqualJitter{Base: s, Max: 3 * s, Rand: r},
+			milli(500, 1000, 1500), []time.Duration{s - 1, 2*s - 1, 3*s - 1}},
+		{strategies.Decorrelated{Base: s, Max: 20 * s, Rand: r},
+			milli(1000, 1000), []time.Duration{3*s - 1, 9*s - 4, 20*s - 1, 20*s - 1}},
+		{strategies.AWSDecorrelated{Base: s, Max: 20 * s, Rand: r},
+			milli(1000, 1000), []time.Duration{3*s - 1, 9*s - 4, 20 * s, 20 * s}},
+		{strategies.Jitter{Of: linear, Fraction: 0.2, Rand: r},
+			milli(800, 1600), []time.Duration{s - 1, 2*s - 1}},
+		{strategies.Spread{Of: linear, Fraction: 0.2, Rand: r},
+			milli(800, 1600), []time.Duration{1200*ms - 1, 2400*ms - 1}},
+		{strategies.Spread{Of: linear, Fraction: 1, Rand: r},
+			milli(0, 0), []time.Duration{2*s - 1, 4*s - 1}},
+	} {
+		u = 0
+		assert.Equal(t, tt.lo, strategies.Take(tt.s, len(tt.lo)), "%T", tt.s)
+		u = belowOne
+		assert.Equal(t, tt.hi, strategies.Take(tt.s, len(tt.hi)), "%T", tt.s)
 	}
 }
 

@@ -282,8 +282,8 @@ func checkUniform(u []float64) error {
 }
 
 // checkPeak counts arrivals at the server: all retries of clients that failed
-// together at time 0.
-func checkPeak(waits [][]int64, width time.Duration, share float64) error {
+// together at time 0. The density is that of a client, per second.
+func checkPeak(waits [][]int64, width time.Duration, density float64) error {
 	var counts []int
 	at := make([]int64, len(waits[0]))
 	for _, column := range waits {
@@ -297,7 +297,7 @@ func checkPeak(waits [][]int64, width time.Duration, share float64) error {
 		}
 	}
 	peak := slices.Max(counts)
-	if x := 1.01 * float64(len(at)) * share; float64(peak) > x+7*math.Sqrt(x) {
+	if x := 1.01 * float64(len(at)) * density * width.Seconds(); float64(peak) > x+7*math.Sqrt(x) {
 		return fmt.Errorf("%d arrivals within %v instead of %.0f", peak, width, x)
 	}
 	return nil

@@ -183,14 +183,9 @@ func ExampleSpread() {
 		Fraction: 0.2,
 		Rand:     strategies.Seeded(1), // for the output below; leave it nil in production
 	}
-	for _, wait := range strategies.Take(s, 4) {
-		fmt.Println(wait.Round(time.Millisecond))
-	}
+	printMillis(strategies.Take(s, 4))
 	// Output:
-	// 1.074s
-	// 5.433s
-	// 16.047s
-	// 18.779s
+	// 1074 5432 16046 18779 ms
 }
 
 // Capped around Jitter computes the waits of httpx-retries, which draws the
@@ -203,15 +198,9 @@ func ExampleCapped() {
 		},
 		Max: 5 * time.Second,
 	}
-	for _, wait := range strategies.Take(s, 5) {
-		fmt.Println(wait.Round(time.Millisecond))
-	}
+	printMillis(strategies.Take(s, 5))
 	// Output:
-	// 686ms
-	// 1.433s
-	// 23ms
-	// 2.779s
-	// 3.925s
+	// 685 1432 23 2779 3924 ms
 }
 
 func ExampleValidate() {

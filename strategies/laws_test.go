@@ -2,7 +2,6 @@ package strategies_test
 
 import (
 	"math"
-	"slices"
 	"sort"
 	"testing"
 	"time"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/seed421102f4/httpretry/strategies"
 )
+
+const second = 1e9
 
 // A law is the distribution of a wait in nanoseconds: a CDF that is linear
 // between the points (x, f), with an atom at the last x if the last f is below
@@ -266,10 +267,22 @@ type model struct {
 	make func(b, c time.Duration, r strategies.Rand) strategies.Strategy
 	// of n waits, and the correlations of consecutive waits, nil for 0
 	laws func(b, c float64, n int) ([]law, []float64)
-	next transition // for the expected peak; nil for DecorrelatedV2, where it is known
+	// the largest density of a client's first five retries together, per
+	// second, with a Base of 1s and a Max of 30s
+	peak float64
 	// of the waits after p; nil if none depends on p alone
 	top func(p float64) (hi float64, ok bool)
 }
+
+// Retries of a client have densities that add up. Until the first maximum, 1s,
+// that of n waits of FullJitter is t^(n-1)/(n-1)! over the product of their
+// maxima. Afterward, the first wait is over, and the sum is lower.
+const fullPeak = 1 + 1.0/2 + 1.0/(2*2*4) + 1.0/(6*2*4*8) + 1.0/(24*2*4*8*16)
+
+// The first wait p of Decorrelated has the density 1/2 from 1s to 3s. Just
+// before 3s, second retries follow those of up to 2s, with the density 1/(3p-1)
+// for each p. Until 3s, there are no third retries.
+var decorrelatedPeak = 1.0/2 + math.Log(5.0/2)/6
 
 // independent returns the laws of a strategy whose waits do not depend on one
 // another.
@@ -309,14 +322,14 @@ var models = []model{
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.FullJitter{Base: b, Max: c, Rand: r}
 		},
-		independent(fullLaw), memoryless(fullLaw), nil,
+		independent(fullLaw), fullPeak, nil,
 	},
 	{
 		"EqualJitter",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.EqualJitter{Base: b, Max: c, Rand: r}
 		},
-		independent(halfLaw), memoryless(halfLaw), nil,
+		independent(halfLaw), 2, nil, // the first retry alone
 	},
 	{
 		"Decorrelated",
@@ -324,7 +337,7 @@ var models = []model{
 			return strategies.Decorrelated{Base: b, Max: c, Rand: r}
 		},
 		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, true, n) },
-		chained(true),
+		decorrelatedPeak,
 		func(p float64) (float64, bool) { return min(3*p, 30*second), true },
 	},
 	{
@@ -333,7 +346,7 @@ var models = []model{
 			return strategies.AWSDecorrelated{Base: b, Max: c, Rand: r}
 		},
 		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, false, n) },
-		chained(false),
+		decorrelatedPeak,
 		func(p float64) (float64, bool) { return 3 * p, 3*p <= 30*second },
 	},
 	{
@@ -341,145 +354,16 @@ var models = []model{
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}
 		},
-		v2Laws, nil, nil,
+		v2Laws, 1.0919, nil, // at 0.9655 of Median
 	},
 	{
 		"Spread",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.Spread{Of: strategies.Linear{Base: b, Max: c}, Rand: r}
 		},
-		independent(spreadLaw), memoryless(spreadLaw), nil,
+		independent(spreadLaw), 2, nil, // the first retry alone
 	},
-	{"CappedJitter", jitterAfterCap, independent(cutLaw), memoryless(cutLaw), nil},
-}
-
-// A transition returns the probabilities of the cells of wait k, given weights
-// of the cells of the wait before, or nil before the first. Cells are 50ms
-// wide. Base is 1s, Max 30s.
-type transition func(k int, before []float64) []float64
-
-const (
-	cell     = 0.05 * second
-	cellBase = 1 * second
-	cellMax  = 30 * second
-	cells    = 760 // up to 1.25 Max
-	second   = 1e9
-)
-
-// A spread adds masses to cells.
-// slope: differences between adjacent cells, for masses over many cells
-type spread struct{ mass, slope []float64 }
-
-func newSpread() spread {
-	return spread{make([]float64, cells), make([]float64, cells+1)}
-}
-
-// addUniform spreads mass evenly over [lo, hi), where lo is the edge of a cell.
-func (s spread) addUniform(lo, hi, mass float64) {
-	if mass == 0 {
-		return
-	}
-	perCell := mass / (hi - lo) * cell
-	first, last := int(math.Round(lo/cell)), int(hi/cell)
-	s.slope[first] += perCell
-	s.slope[last] -= perCell
-	s.mass[last] += perCell * (hi/cell - float64(last))
-}
-
-func (s spread) addAtom(at, mass float64) {
-	s.mass[int(at/cell)] += mass
-}
-
-func (s spread) sum() []float64 {
-	level := 0.0
-	for i := range s.mass {
-		level += s.slope[i]
-		s.mass[i] += level
-	}
-	return s.mass
-}
-
-func memoryless(at func(b, c float64, k int) law) transition {
-	return func(k int, before []float64) []float64 {
-		mass := 0.0
-		for _, m := range before {
-			mass += m
-		}
-		if before == nil {
-			mass = 1
-		}
-		l, next := at(cellBase, cellMax, k), newSpread()
-		next.addUniform(l.inf(), l.sup(), mass*(1-l.atom()))
-		next.addAtom(l.sup(), mass*l.atom())
-		return next.sum()
-	}
-}
-
-func chained(ceiling bool) transition {
-	return func(_ int, before []float64) []float64 {
-		next := newSpread()
-		step := func(p, mass float64) {
-			hi := 3 * p
-			cut := min(hi, cellMax)
-			if ceiling {
-				hi = cut
-			}
-			next.addUniform(cellBase, cut, mass*(cut-cellBase)/(hi-cellBase))
-			next.addAtom(cellMax, mass*(hi-cut)/(hi-cellBase))
-		}
-		if before == nil {
-			step(cellBase, 1)
-		}
-		for i, mass := range before {
-			if mass > 0 {
-				step(min((float64(i)+0.5)*cell, cellMax), mass)
-			}
-		}
-		return next.sum()
-	}
-}
-
-// peakShare returns the largest share of all clients that retry within one cell
-// of time, counting each client's first n retries, if all clients fail together
-// at time 0.
-func (m model) peakShare(n int) float64 {
-	if m.next == nil {
-		// the maximum of the density of DecorrelatedV2, at 0.9655 of Median
-		return 1.0919 * cell / second
-	}
-	arrivals := make([]float64, n*cells)
-	// the weights of the last wait by the time of the last retry
-	state := make([][]float64, n*cells)
-	for k := range n {
-		after := make([][]float64, n*cells)
-		arrive := func(t, wait int, mass float64) {
-			if after[t] == nil {
-				after[t] = make([]float64, cells)
-			}
-			after[t][wait] += mass
-			arrivals[t] += mass
-		}
-		if k == 0 {
-			for i, mass := range m.next(k, nil) {
-				arrive(i, i, mass)
-			}
-		}
-		for at, before := range state {
-			if before == nil {
-				continue
-			}
-			for i, mass := range m.next(k, before) {
-				if mass > 1e-12 {
-					// Within a cell, times count as uniform, so the sum of two
-					// times is in either of two cells.
-					arrive(at+i, i, mass/2)
-					arrive(at+i+1, i, mass/2)
-				}
-			}
-		}
-		state = after
-	}
-	return slices.Max(arrivals)
+	{"CappedJitter", jitterAfterCap, independent(cutLaw), fullPeak, nil},
 }
 
 // The laws on which the checks depend agree with their closed forms.

@@ -12,65 +12,64 @@ import (
 
 func TestJitterIsTheGeneralFormOfFullAndEqualJitter(t *testing.T) {
 	for _, c := range []time.Duration{7 * time.Second, math.MaxInt64 / 8} {
-		of := strategies.Exponential{Base: 100 * ms, Factor: 1.7, Max: c}
-		assert.Equal(t,
-			strategies.Take(
-				strategies.FullJitter{Base: 100 * ms, Factor: 1.7, Max: c, Rand: source(1)}, 60),
+		const b, f = 100 * ms, 1.7
+		of := strategies.Exponential{Base: b, Factor: f, Max: c}
+		full := strategies.FullJitter{Base: b, Factor: f, Max: c, Rand: source(1)}
+		equal := strategies.EqualJitter{Base: b, Factor: f, Max: c, Rand: source(1)}
+		half := strategies.Jitter{Of: of, Fraction: 0.5, Rand: source(1)}
+		assert.Equal(t, strategies.Take(full, 60),
 			strategies.Take(strategies.Jitter{Of: of, Rand: source(1)}, 60))
-
-		equal := strategies.Take(
-			strategies.EqualJitter{Base: 100 * ms, Factor: 1.7, Max: c, Rand: source(1)}, 60)
-		for k, w := range strategies.Take(
-			strategies.Jitter{Of: of, Fraction: 0.5, Rand: source(1)}, 60) {
-			assert.InDelta(t, equal[k], w, max(1, 1e-15*float64(c)), "wait %d", k)
+		want := strategies.Take(equal, 60)
+		for k, w := range strategies.Take(half, 60) {
+			assert.InDelta(t, want[k], w, max(1, 1e-15*float64(c)), "wait %d", k)
 		}
 	}
 }
 
 func TestFractionOutOfRangeIsNoReasonToLeaveTheInterval(t *testing.T) {
-	of := strategies.Constant{Wait: time.Second}
-	for _, f := range []float64{math.NaN(), -0.5, math.Inf(-1)} {
-		assert.Equal(t, milli(1000),
-			strategies.Take(strategies.Jitter{Of: of, Fraction: f, Rand: always(0.5)}, 1))
-		assert.Equal(t, milli(1000),
-			strategies.Take(strategies.Spread{Of: of, Fraction: f, Rand: always(0)}, 1))
-	}
-	for _, f := range []float64{1.5, math.Inf(1)} {
-		assert.Equal(t, milli(250),
-			strategies.Take(strategies.Jitter{Of: of, Fraction: f, Rand: always(0.25)}, 1))
-		assert.Equal(t, milli(500),
-			strategies.Take(strategies.Spread{Of: of, Fraction: f, Rand: always(0.25)}, 1))
+	for _, tt := range []struct {
+		fraction       float64
+		jitter, spread time.Duration // where a quarter is drawn
+	}{
+		{math.NaN(), 1000 * ms, 1000 * ms},
+		{-0.5, 1000 * ms, 1000 * ms},
+		{math.Inf(-1), 1000 * ms, 1000 * ms},
+		{1.5, 250 * ms, 500 * ms},
+		{math.Inf(1), 250 * ms, 500 * ms},
+	} {
+		of, r := strategies.Constant{Wait: time.Second}, always(0.25)
+		jitter := strategies.Jitter{Of: of, Fraction: tt.fraction, Rand: r}
+		spread := strategies.Spread{Of: of, Fraction: tt.fraction, Rand: r}
+		assert.Equal(t, tt.jitter, jitter.Start()(), "%v", tt.fraction)
+		assert.Equal(t, tt.spread, spread.Start()(), "%v", tt.fraction)
 	}
 }
 
 func TestSpreadSaturates(t *testing.T) {
 	longest := strategies.Constant{Wait: math.MaxInt64}
-	top := strategies.Take(
-		strategies.Spread{Of: longest, Fraction: 1, Rand: always(belowOne)}, 1)[0]
-	assert.InEpsilon(t, float64(math.MaxInt64), float64(top), 1e-15)
-	assert.Equal(t, milli(0),
-		strategies.Take(strategies.Spread{Of: longest, Fraction: 1, Rand: always(0)}, 1))
+	spread := func(u float64) time.Duration {
+		return strategies.Spread{Of: longest, Fraction: 1, Rand: always(u)}.Start()()
+	}
+	assert.InEpsilon(t, time.Duration(math.MaxInt64), spread(belowOne), 1e-15)
+	assert.Zero(t, spread(0))
 	// Without jitter, no wait is rounded.
 	for _, s := range []strategies.Strategy{
 		strategies.Jitter{Of: longest, Fraction: 1e-300, Rand: always(0.5)},
 		strategies.Spread{Of: longest, Fraction: 1e-300, Rand: always(0.5)},
 	} {
-		assert.Equal(t, []time.Duration{math.MaxInt64}, unclamped(s, 1))
+		assert.Equal(t, time.Duration(math.MaxInt64), s.Start()())
 	}
 }
 
 func TestCapped(t *testing.T) {
-	linear := strategies.Linear{Base: 100 * ms}
-	assert.Equal(t, milli(100, 200, 250, 250),
-		strategies.Take(strategies.Capped{Of: linear, Max: 250 * ms}, 4))
-	assert.Equal(t, milli(30_000),
-		strategies.Take(strategies.Capped{Of: strategies.Constant{Wait: time.Minute}}, 1))
-	assert.Equal(t, milli(0), unclamped(strategies.Capped{Of: linear, Max: -1}, 1))
+	minute := strategies.Constant{Wait: time.Minute}
+	for limit, want := range map[time.Duration]time.Duration{0: 30 * time.Second, -1: 0,
+		time.Minute - 1: time.Minute - 1, time.Minute + 1: time.Minute} {
+		assert.Equal(t, want, strategies.Capped{Of: minute, Max: limit}.Start()(), "%v", limit)
+	}
 }
 
 func TestFastFirst(t *testing.T) {
-	assert.Equal(t, milli(0, 100, 200, 400),
-		strategies.Take(strategies.FastFirst{Of: strategies.Exponential{}}, 4))
 	for _, m := range models {
 		of := func() strategies.Strategy { return m.make(time.Second, 30*time.Second, source(1)) }
 		waits := strategies.Take(strategies.FastFirst{Of: of()}, 10)
@@ -82,18 +81,12 @@ func TestFastFirst(t *testing.T) {
 func TestNegativeWaitsOfOthersCountAsZero(t *testing.T) {
 	of := lazy{[]time.Duration{-time.Second, time.Second, math.MinInt64}}
 	r := always(0.5)
-	for name, s := range map[string]strategies.Strategy{
-		"Jitter":    strategies.Jitter{Of: of, Fraction: 1e-300, Rand: r},
-		"Spread":    strategies.Spread{Of: of, Rand: r},
-		"Capped":    strategies.Capped{Of: of},
-		"FastFirst": strategies.FastFirst{Of: of},
+	for _, s := range []strategies.Strategy{
+		strategies.Jitter{Of: of, Fraction: 1e-300, Rand: r},
+		strategies.Spread{Of: of, Rand: r},
+		strategies.Capped{Of: of},
 	} {
-		next := s.Start()
-		if name == "FastFirst" {
-			next()
-		}
-		for _, want := range milli(0, 1000, 0) {
-			assert.Equal(t, want, next(), name)
-		}
+		assert.Equal(t, milli(0, 1000, 0), unclamped(s, 3), "%T", s)
 	}
+	assert.Equal(t, milli(0, 0, 1000, 0), unclamped(strategies.FastFirst{Of: of}, 4))
 }
