@@ -28,17 +28,15 @@ func TestRun(t *testing.T) {
 		{time.Second + 1, time.Second, false},
 		{time.Hour, time.Second, false},
 	} {
-		t.Run(tt.takes.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ran, start := false, time.Now()
-				inTime := bounded.Run(time.Second, func() { time.Sleep(tt.takes); ran = true })
-				assert.Equal(t, tt.inTime, inTime)
-				assert.Equal(t, tt.waits, time.Since(start))
-				// A function that is late still runs to its end.
-				time.Sleep(2 * time.Hour)
-				synctest.Wait()
-				assert.True(t, ran)
-			})
+		synctest.Test(t, func(t *testing.T) {
+			ran, start := false, time.Now()
+			inTime := bounded.Run(time.Second, func() { time.Sleep(tt.takes); ran = true })
+			assert.Equal(t, tt.inTime, inTime, tt.takes)
+			assert.Equal(t, tt.waits, time.Since(start), tt.takes)
+			// A function that is late still runs to its end.
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			assert.True(t, ran, tt.takes)
 		})
 	}
 }
@@ -89,15 +87,6 @@ type exiting struct{}
 
 func (exiting) Close() error { runtime.Goexit(); return nil }
 
-// If the function returns in time, its goroutine has ended when Run returns.
-func TestRunLeavesNoGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // a bubble does not end with a goroutine that blocks
-		for range 100 {
-			assert.True(t, bounded.Run(time.Second, func() {}))
-		}
-	})
-}
-
 // closer is an io.Closer whose Close takes a while.
 type closer struct {
 	takes time.Duration
@@ -112,7 +101,6 @@ func TestClose(t *testing.T) {
 		start := time.Now()
 		assert.NoError(t, bounded.Close(time.Second, closer{}))
 		assert.Equal(t, failure, bounded.Close(time.Second, closer{time.Millisecond, failure}))
-		assert.Equal(t, time.Millisecond, time.Since(start))
 		assert.NoError(t, bounded.Close(time.Second, closer{time.Hour, failure}),
 			"the error is late")
 		assert.Equal(t, time.Second+time.Millisecond, time.Since(start))
@@ -140,7 +128,7 @@ func TestInMemory(t *testing.T) {
 		"no body":               {http.NoBody, false},
 		"nil":                   {nil, false},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.inMemory, bounded.InMemory(tt.body)) })
+		assert.Equal(t, tt.inMemory, bounded.InMemory(tt.body), name)
 	}
 }
 

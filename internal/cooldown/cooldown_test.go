@@ -334,22 +334,3 @@ func TestRace(t *testing.T) {
 	assert.False(t, table.Active(host, after(11)))
 	assert.Zero(t, generation(&table))
 }
-
-// A successful request allocates nothing here, whether or not a host is cooling
-// down.
-func TestAllocations(t *testing.T) {
-	for _, cooling := range []string{"", host, other} {
-		var table cooldown.Table
-		if cooling != "" {
-			begin(&table, cooling, start, time.Hour, time.Second)
-		}
-		// On 386, a Quiet on the stack would escape to the atomic functions.
-		quiet := new(cooldown.Quiet)
-		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			if table.Generation(host, quiet) > 0 && table.Active(host, start) {
-				table.Remaining(host, start)
-				table.Clear(host, 0)
-			}
-		}), cooling)
-	}
-}

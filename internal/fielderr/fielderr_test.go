@@ -20,21 +20,13 @@ func TestAt(t *testing.T) {
 	} {
 		require.NoError(t, at("Config", nil))
 	}
-	one := errors.New("A: 1: want 2")
-	for _, tt := range []struct {
-		err  error
-		want string
-	}{
-		{one, "Config.Policy: A: 1: want 2"},
-		{errors.Join(one, errors.New("B: 3: want 4")),
-			"Config.Policy: A: 1: want 2\nConfig.Policy: B: 3: want 4"},
-		{fielderr.Join(one, nil, errors.New("B: 3: want 4")),
-			"Config.Policy: A: 1: want 2\nConfig.Policy: B: 3: want 4"},
-		{errors.New(""), "Config.Policy: "},
-		{fielderr.New(-1, "0"), "Config.Policy: -1: want 0"},
-	} {
-		assert.EqualError(t, fielderr.At("Config.Policy", tt.err), tt.want)
-	}
+	one, two := errors.New("A: 1: want 2"), errors.New("B: 3: want 4")
+	const both = "Config.Policy: A: 1: want 2\nConfig.Policy: B: 3: want 4"
+	assert.EqualError(t, fielderr.At("Config.Policy", errors.Join(one, two)), both)
+	assert.EqualError(t, fielderr.At("Config.Policy", fielderr.Join(one, nil, two)), both)
+	assert.EqualError(t, fielderr.At("Config.Policy", errors.New("")), "Config.Policy: ")
+	assert.EqualError(t, fielderr.At("Config.Policy", fielderr.New(-1, "0")),
+		"Config.Policy: -1: want 0")
 }
 
 // Paths can be put before errors that have some already.
@@ -50,6 +42,8 @@ func TestWithoutPath(t *testing.T) {
 	assert.EqualError(t, err, "-1: want 0")
 	assert.EqualError(t, fielderr.Join(err, io.EOF), "-1: want 0\nEOF")
 	assert.Nil(t, fielderr.Problems(nil))
+	assert.NoError(t, fielderr.Join())
+	assert.NoError(t, fielderr.Join(nil, nil))
 }
 
 func TestAtWraps(t *testing.T) {
@@ -63,11 +57,6 @@ func TestAtWraps(t *testing.T) {
 		require.ErrorAs(t, err, &found)
 		assert.Same(t, path, found)
 	}
-}
-
-func TestJoinOfNothing(t *testing.T) {
-	require.NoError(t, fielderr.Join())
-	require.NoError(t, fielderr.Join(nil, nil))
 }
 
 // The text of an error has the text of each of its problems on a line of its

@@ -46,15 +46,11 @@ func TestCanonicalIsTheSameForAllSpellings(t *testing.T) {
 		"http://[2001:db8::a]:1": {"[2001:DB8:0::A]:1"},
 		"http://[fe80::1%eth0]":  {"[fe80::1%eth0]", "[FE80:0::1%Eth0]:80"},
 		"http://[fe80::1%e]:8]":  {"[FE80::1%E]:8]"},
-		"http://bücher.example": {
-			"bücher.example", "BÜCHER.example", "bücher.example.:80",
-		},
-		"http://xn--bcher-kva.example:8": {
-			"xn--bcher-kva.example:8", "XN--BCHER-KVA.example.:8",
-		},
-		"http://日本語.a.ü..jp": {"日本語.a.Ü..jp"},
-		"http://my_service":  {"my_service", "My_Service:80"},
-		"http://ü_.example":  {"ü_.example", "Ü_.EXAMPLE.:80"},
+		"http://bücher.example":  {"bücher.example", "BÜCHER.example", "bücher.example.:80"},
+		"http://xn--bcher.com:8": {"xn--bcher.com:8", "XN--BCHER.com.:8"},
+		"http://日本語.a.ü..jp":     {"日本語.a.Ü..jp"},
+		"http://my_service":      {"my_service", "My_Service:80"},
+		"http://ü_.example":      {"ü_.example", "Ü_.EXAMPLE.:80"},
 
 		// These are malformed.
 		"http://example.com:x":             {"example.com:x", "EXAMPLE.com:X"},
@@ -180,17 +176,13 @@ func FuzzCanonical(f *testing.F) {
 			t.Errorf("%q, %q: %d bytes", scheme, host, len(once))
 		}
 		// Bytes that are not UTF-8 have no case.
-		valid := utf8.ValidString(scheme) && utf8.ValidString(host)
-		for _, other := range []string{upperASCII(host), lowerASCII(host)} {
-			if !valid {
-				break
+		if utf8.ValidString(scheme + host) {
+			for _, other := range []string{upperASCII(host), lowerASCII(host)} {
+				got := hostpattern.Canonical(&url.URL{Scheme: scheme, Host: other})
+				if got != once || got != lowerASCII(got) {
+					t.Errorf("%q, %q: %q, but %q for %q", scheme, host, once, got, other)
+				}
 			}
-			if got := hostpattern.Canonical(&url.URL{Scheme: scheme, Host: other}); got != once {
-				t.Errorf("%q, %q: %q, but %q for %q", scheme, host, once, got, other)
-			}
-		}
-		if valid && once != lowerASCII(once) {
-			t.Errorf("%q, %q: %q is not in lower case", scheme, host, once)
 		}
 		if strings.Contains(scheme, ":") {
 			return // the key cannot be taken apart
@@ -205,33 +197,19 @@ func FuzzCanonical(f *testing.F) {
 // upperASCII is strings.ToUpper for ASCII only. Some letters outside ASCII have
 // an upper case whose lower case is another letter.
 func upperASCII(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'a' <= c && c <= 'z' {
-			b[i] -= 'a' - 'A'
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' {
+			return unicode.ToUpper(r)
 		}
-	}
-	return string(b)
+		return r
+	}, s)
 }
 
 func lowerASCII(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] += 'a' - 'A'
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return unicode.ToLower(r)
 		}
-	}
-	return string(b)
-}
-
-func BenchmarkCanonical(b *testing.B) {
-	for name, host := range benchmarkHosts {
-		u := &url.URL{Scheme: "https", Host: host}
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				hostpattern.Canonical(u)
-			}
-		})
-	}
+		return r
+	}, s)
 }

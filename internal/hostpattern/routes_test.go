@@ -59,7 +59,6 @@ func TestRoutes(t *testing.T) {
 				"POST http://a.test/v1/search/":          "a.test",
 				"POST http://a.test/v1/s%65arch":         searches,
 				"PUT http://a.test/v1/exports/1":         export,
-				"http://a.test/v1/exports/1":             export,
 				"PUT http://a.test/v1/exports/a%2Fb":     export,
 				"PUT http://a.test/v1/exports/1/2":       "a.test",
 				"PUT http://a.test/v1/exports/":          "a.test",
@@ -70,7 +69,6 @@ func TestRoutes(t *testing.T) {
 				"GET http://a.test/v1":                   "a.test",
 				"GET http://a.test/batch/1":              "a.test",
 				"GET http://b.test/batch/1":              "*.test/batch/",
-				"GET http://b.test/batch//1/":            "*.test/batch/",
 				"GET http://b.test/batch":                "",
 				"GET http://b.test":                      "",
 				"POST http://b.test/v1/search":           "",
@@ -104,12 +102,11 @@ func TestRoutes(t *testing.T) {
 				"CONNECT http://a.test/v/tree/":    "a.test/v/tree/",
 			}},
 		{[]string{"GET a.test/h", head, "a.test/{rest...}"}, map[string]string{
-			"HEAD http://a.test/h":    head,
-			"GET http://a.test/h":     "GET a.test/h",
-			"DELETE http://a.test/h":  "a.test/{rest...}",
-			"DELETE http://a.test":    "a.test/{rest...}",
-			"CONNECT http://a.test":   "a.test/{rest...}",
-			"GET http://a.test/h%20h": "a.test/{rest...}",
+			"HEAD http://a.test/h":   head,
+			"GET http://a.test/h":    "GET a.test/h",
+			"DELETE http://a.test/h": "a.test/{rest...}",
+			"DELETE http://a.test":   "a.test/{rest...}",
+			"CONNECT http://a.test":  "a.test/{rest...}",
 		}},
 		{[]string{"GET a.test/{one}/{one_}/", "CONNECT a.test/"}, map[string]string{
 			"GET http://a.test/1/2":   "",
@@ -179,7 +176,6 @@ func TestProblemsOfRoutes(t *testing.T) {
 		"GET a.test/x?q=1":      "has a query, a fragment or a backslash in it: want a path only, as in",
 		"GET a.test/x#f":        "has a query, a fragment or a backslash in it: want a path only, as in",
 		"a.test/v1/*":           `has a * in its path: want "/" at the end for all paths below, `,
-		"GET a.test/x*":         `has a * in its path: want "/" at the end for all paths below, `,
 		"a.test//x":             `has the path "//x": want "/x"`,
 		"a.test/x/../y/":        `has the path "/x/../y/": want "/y/"`,
 		"CONNECT a.test/x//":    `has the path "/x//": want "/x/"`,
@@ -205,8 +201,7 @@ func TestProblemsOfRoutes(t *testing.T) {
 		"POST a*.test/x":        "has a * that is not the whole first label of a name: want",
 		"POST api.a.test./{..}": `has the path "/{..}", which http.ServeMux refuses (`,
 	} {
-		set, problems := hostpattern.Parse(map[string]int{key: 1}, "Config.Policy")
-		assert.Nil(t, set, "%q", key)
+		problems := problemsOf(t, key)
 		if assert.Len(t, problems, 1, "%q", key) {
 			assert.Contains(t, problems[0].Text, want, "%q", key)
 			assert.NotContains(t, problems[0].Text, ".go:", "%q", key)
@@ -239,11 +234,7 @@ func TestProblemsOfLongKeysAreShort(t *testing.T) {
 		{"a.test/{a}" + long}, {long}, {"a.test/" + long, "A.test/" + long},
 		{"a.test/" + long + "/{a}", "a.test/" + long + "/{b}"},
 	} {
-		m := make(map[string]int)
-		for _, key := range keys {
-			m[key] = 0
-		}
-		_, problems := hostpattern.Parse(m, "Config.Policy")
+		problems := problemsOf(t, keys...)
 		if assert.Len(t, problems, 1, "%.20q", keys) {
 			assert.Less(t, len(problems[0].Text), 2000, "%.20q: %.200s", keys, problems[0].Text)
 			assert.True(t, utf8.ValidString(problems[0].Text))
@@ -254,24 +245,20 @@ func TestProblemsOfLongKeysAreShort(t *testing.T) {
 // A host with too many keys with a path is one problem, which costs no more for
 // more keys. All other keys are checked.
 func TestTooManyRoutes(t *testing.T) {
-	keys := func(host string, n int) map[string]int {
-		m := map[string]int{"a.test": 0, "b.test/x": 0}
+	keys := func(host string, n int) []string {
+		all := []string{"a.test", "b.test/x"}
 		for i := range n {
-			m[fmt.Sprintf("%s/%06d/", host, i)] = i
+			all = append(all, fmt.Sprintf("%s/%06d/", host, i))
 		}
-		return m
+		return all
 	}
-	_, problems := hostpattern.Parse(keys("POST a.test", 1000), "Config.Policy")
-	assert.Empty(t, problems)
+	parse(t, keys("POST a.test", 1000)...)
 	for _, host := range []string{"a.test", "*.test", "a.test:80"} {
-		_, problems := hostpattern.Parse(keys(host, 1001), "Config.Policy")
-		assert.Len(t, problems, 1, host)
+		assert.Len(t, problemsOf(t, keys(host, 1001)...), 1, host)
 	}
-	m := keys("POST a.test", 20_000)
-	m["z.test:x"] = 0
 	// ServeMux, which does not get these keys, would find a conflict.
-	m["POST a.test/x/{id}"], m["POST a.test/{id}/x"] = 0, 0
-	_, problems = hostpattern.Parse(m, "Config.Policy")
+	problems := problemsOf(t, append(keys("POST a.test", 20_000),
+		"POST a.test/x/{id}", "POST a.test/{id}/x", "z.test:x")...)
 	require.Len(t, problems, 2)
 	assert.Equal(t, "POST a.test/001000/", problems[0].Pattern)
 	assert.Equal(t, "is one of more than 1000 keys with a path for one host: want at most 1000",
@@ -289,9 +276,7 @@ func TestConflictsOfRoutes(t *testing.T) {
 		{"a.test/", "a.test/{rest...}", "means the same as"},
 	} {
 		for range 5 { // maps have no order
-			set, problems := hostpattern.Parse(map[string]int{
-				tt.first: 1, tt.second: 2, "a.test/other": 3, "*.test/x/{y}": 4}, "Config.Policy")
-			assert.Nil(t, set)
+			problems := problemsOf(t, tt.first, tt.second, "a.test/other", "*.test/x/{y}")
 			if assert.Len(t, problems, 1) {
 				assert.Equal(t, tt.second, problems[0].Pattern)
 				assert.Contains(t, problems[0].Text, tt.want+` "`+tt.first+`"`)
@@ -305,11 +290,9 @@ func TestConflictsOfRoutes(t *testing.T) {
 
 // pairs returns n pairs of keys that conflict with each other, and with no
 // other key.
-func pairs(n int) map[string]int {
-	keys := make(map[string]int)
+func pairs(n int) (keys []string) {
 	for i := range n {
-		keys[fmt.Sprintf("a.test/%05d/{a}", i)] = i
-		keys[fmt.Sprintf("a.test/%05d/{b}", i)] = i
+		keys = append(keys, fmt.Sprintf("a.test/%05d/{a}", i), fmt.Sprintf("a.test/%05d/{b}", i))
 	}
 	return keys
 }
@@ -317,13 +300,11 @@ func pairs(n int) map[string]int {
 // All conflicts are listed, in order, and so are all other problems.
 func TestManyConflicts(t *testing.T) {
 	const n = 500
-	keys := pairs(n)
-	keys["POST z.test"], keys["z.test:x"] = 0, 0
-	keys["a.test"], keys["a.test/"] = 0, 0
+	keys := append(pairs(n), "POST z.test", "z.test:x", "a.test", "a.test/", "")
 	for i := range 20 {
-		keys[fmt.Sprintf("*/%02d", i)] = 0
+		keys = append(keys, fmt.Sprintf("*/%02d", i))
 	}
-	_, problems := hostpattern.Parse(keys, "Config.Policy")
+	problems := problemsOf(t, keys...)
 	texts := make(map[string]string)
 	for i, p := range problems {
 		texts[p.Pattern] = p.Text
@@ -333,32 +314,26 @@ func TestManyConflicts(t *testing.T) {
 		assert.Contains(t, texts[fmt.Sprintf("a.test/%05d/{b}", i)],
 			fmt.Sprintf(`conflicts with "a.test/%05d/{a}", because`, i))
 	}
-	assert.Len(t, problems, n+23, `each "*/", "POST z.test", "z.test:x" and "a.test/"`)
-	_, again := hostpattern.Parse(keys, "Config.Policy")
-	assert.Equal(t, problems, again, "maps have no order")
+	assert.Len(t, problems, n+24, `each "*/", "POST z.test", "z.test:x", "a.test/" and ""`)
+	assert.Equal(t, problems, problemsOf(t, keys...), "maps have no order")
 }
 
 // The work for keys that conflict grows as their number does, even if all those
 // that do not conflict come first.
 func TestWorkForConflicts(t *testing.T) {
-	late := func(n int) map[string]int {
-		keys := make(map[string]int)
+	late := func(n int) (keys []string) {
 		for i := range n {
-			keys[fmt.Sprintf("a.test/%05d/{a}", i)] = i
-			keys[fmt.Sprintf("z%d.test/", i)] = i
-			keys[fmt.Sprintf("a.test/{z}/%05d/{b}", i)] = i
-			keys[fmt.Sprintf("a.test/{z}/%05d/{c}", i)] = i
+			keys = append(keys, fmt.Sprintf("a.test/%05d/{a}", i), fmt.Sprintf("z%d.test/", i),
+				fmt.Sprintf("a.test/{z}/%05d/{b}", i), fmt.Sprintf("a.test/{z}/%05d/{c}", i))
 		}
 		return keys
 	}
-	for name, keys := range map[string]func(n int) map[string]int{"pairs": pairs, "late": late} {
-		t.Run(name, func(t *testing.T) {
-			work := func(n int) float64 {
-				m := keys(n)
-				return testing.AllocsPerRun(1, func() { hostpattern.Parse(m, "Config.Policy") })
-			}
-			assert.Less(t, work(300)/work(150), 2.5)
-		})
+	for name, keys := range map[string]func(n int) []string{"pairs": pairs, "late": late} {
+		work := func(n int) float64 {
+			all := keys(n)
+			return testing.AllocsPerRun(1, func() { problemsOf(t, all...) })
+		}
+		assert.Less(t, work(300)/work(150), 2.5, name)
 	}
 }
 
@@ -373,8 +348,7 @@ func TestRoutesNeedPatternsOfServeMux(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		return
 	}
-	_, problems := hostpattern.Parse(
-		map[string]int{"GET a.test/x": 1, "b.test": 2}, "Config.Policy")
+	problems := problemsOf(t, "GET a.test/x", "b.test")
 	require.Len(t, problems, 1)
 	assert.Equal(t, "GET a.test/x", problems[0].Pattern)
 	assert.Contains(t, problems[0].Text, old)
@@ -392,24 +366,6 @@ func TestAllocationsOfRoutes(t *testing.T) {
 		req := request(t, line)
 		routes := set.Routes(req.URL)[0]
 		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { routes.Match(req) }), most, line)
-	}
-}
-
-func BenchmarkRoutes(b *testing.B) {
-	set := parse(b, "POST a.test/v1/search", "a.test/v1/exports/{id}", "a.test/batch/")
-	for name, line := range map[string]string{
-		"literal": "POST http://a.test/v1/search", "wildcard": "GET http://a.test/v1/exports/1",
-		"none": "GET http://a.test/v1/other", "subtree": "GET http://a.test/batch/1",
-		"redirected": "GET http://a.test/batch", "unclean": "GET http://a.test//batch/1",
-	} {
-		req := request(b, line)
-		routes := set.Routes(req.URL)[0]
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				routes.Match(req)
-			}
-		})
 	}
 }
 

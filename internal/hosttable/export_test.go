@@ -3,15 +3,6 @@ package hosttable
 // SharedName is the name of the entry that long hosts share.
 const SharedName = sharedName
 
-// Hosts returns the hosts that t holds.
-func (t *Table[T]) Hosts() []string {
-	var hosts []string
-	for host := range t.All() {
-		hosts = append(hosts, host)
-	}
-	return hosts
-}
-
 // Size returns the number of entries that t has counted.
 func (t *Table[T]) Size() int {
 	t.mu.Lock()
