@@ -209,14 +209,8 @@ func (h *history) successesFrom(from time.Duration, to int) (n int64) {
 // net returns the left side of the law.
 func (m moment) net() int64 { return m.charges - m.refunds }
 
-// requireLaw looks at every interval that begins and ends with a charge. A
-// longer one with the same charges is allowed more.
-func (h *history) requireLaw(t *testing.T) {
-	t.Helper()
-	h.requireWithin(t, 0, moment.net)
-}
-
-// requireWithin looks at every interval, and at some time before it.
+// requireWithin looks at every interval that begins and ends with a charge, and
+// at some time before it. A longer one with the same charges is allowed more.
 func (h *history) requireWithin(t *testing.T, before time.Duration, count func(moment) int64) {
 	t.Helper()
 	window := int64(h.window)
@@ -275,7 +269,7 @@ func TestHostBudgetKeepsTheLaw(t *testing.T) {
 					s.window / 5, s.window * 9 / 10, 3 * s.window} {
 					synctest.Test(t, func(t *testing.T) {
 						h := playRetries(t, s, rand.New(rand.NewPCG(seed, 6)), latest)
-						h.requireLaw(t)
+						h.requireWithin(t, 0, moment.net)
 						h.requireOutageLaw(t)
 						// The retries that are never refunded keep the law,
 						// too, in an interval that is longer by latest, because

@@ -1,6 +1,7 @@
 package httpretry_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/wire"
-	"github.com/seed421102f4/httpretry/strategies"
 )
 
 const (
@@ -68,39 +68,11 @@ func TestHostBudgetDefaults(t *testing.T) {
 // A 504 is a timeout, too.
 func TestHostBudgetOfATransportsTimeouts(t *testing.T) {
 	for status, sends := range map[int]int{503: 1 + 5, 504: 1 + 2} {
-		policy := contract.RetryEvery(0)
+		policy, base := contract.RetryEvery(0), contract.Play(contract.Status(status))
 		policy.MaxAttempts, policy.Budget = 10, new(httpretry.HostBudget)
-		sent := 0
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			sent++
-			return answering(status)(req)
-		})
 		contract.Send(t, contract.With(t, base, policy), newGet(t))
-		assert.Equal(t, sends, sent, status)
+		assert.Len(t, base.Attempts(), sends, status)
 	}
-}
-
-// An outage of an hour leaves the balance of its first second. Afterwards, time
-// counts again from the next success on.
-func TestHostBudgetGainsNothingWhileTheHostFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 0.5, Burst: 2}
-		deposit(&b, budgetOrigin, 8)
-		for left := 6; left > 2; left-- {
-			require.Equal(t, left, contract.Balance(&b, budgetOrigin))
-			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
-		}
-		time.Sleep(time.Hour)
-		assert.Equal(t, 2, withdrawals(t, &b, budgetOrigin, 5))
-		time.Sleep(time.Hour)
-		assert.Zero(t, contract.Balance(&b, budgetOrigin))
-		contract.Succeed(&b, budgetOrigin, false)
-		assert.Zero(t, contract.Balance(&b, budgetOrigin))
-		time.Sleep(30*time.Second - 1)
-		assert.Zero(t, contract.Balance(&b, budgetOrigin))
-		time.Sleep(time.Nanosecond)
-		assert.Equal(t, 2, contract.Balance(&b, budgetOrigin))
-	})
 }
 
 // A refund is of the origin that it names, even if that is not known.
@@ -115,39 +87,30 @@ func TestHostBudgetRefundOfAnotherHost(t *testing.T) {
 
 // The successes of a transport's retries count as such, and no others do.
 func TestHostBudgetOfATransportsRetriesThatSucceed(t *testing.T) {
+	const origin = "http://a.test"
+	everyOther := []contract.Step{s503, s200, s503, s200, s503, s200}
 	for _, c := range []struct {
 		strict bool
-		base   http.RoundTripper
+		steps  script
 		before int // retries that failed before
 		want   int
 	}{
-		{false, failingFirst(), 0, 8},
-		{true, failingFirst(), 0, 5},
-		{false, answering(200), 3, 5},
-		{true, answering(200), 3, 5},
+		{false, everyOther, 0, 8},
+		{true, everyOther, 0, 5},
+		{false, script{s200}, 3, 5},
+		{true, script{s200}, 3, 5},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &httpretry.HostBudget{Ratio: 1, Strict: c.strict}
-			require.Equal(t, c.before, withdrawals(t, b, "http://a.test", c.before))
-			transport := contract.New(t, httpretry.Config{
-				Base: c.base, Policy: httpretry.Policy{Budget: b, Backoff: strategies.Constant{}}})
+			require.Equal(t, c.before, withdrawals(t, b, origin, c.before))
+			policy := contract.RetryEvery(0)
+			policy.Budget = b
+			transport := contract.With(t, contract.Play(c.steps...), policy)
 			for range 3 {
-				contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
+				contract.Send(t, transport, newGet(t))
 			}
-			assert.Equal(t, c.want, contract.Balance(b, "http://a.test"), "%+v", c)
+			assert.Equal(t, c.want, contract.Balance(b, origin), "%+v", c)
 		})
-	}
-}
-
-// failingFirst returns a base that answers every other request with a 503.
-func failingFirst() contract.BaseFunc {
-	failed := false
-	return func(req *http.Request) (*http.Response, error) {
-		failed = !failed
-		if failed {
-			return answering(503)(req)
-		}
-		return answering(200)(req)
 	}
 }
 
@@ -219,35 +182,26 @@ func TestHostBudgetBatches(t *testing.T) {
 // Hazard I1: no goroutine can come between the check of the balance and the
 // charge.
 func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		budget *httpretry.HostBudget
-		known  int // successes beforehand
-	}{
-		{"ratio", &httpretry.HostBudget{Burst: -1}, 50},
-		{"burst", &httpretry.HostBudget{Burst: 10}, 0},
-		{"both", &httpretry.HostBudget{Burst: 4}, 30},
-	} {
-		contract.Bubble(t, c.name, func(t *testing.T) {
-			deposit(c.budget, budgetOrigin, c.known)
-			var wg sync.WaitGroup
-			var cost atomic.Int64
-			barrier := make(chan struct{})
-			after := []httpretry.AttemptResult{contract.Failure(budgetOrigin), afterTimeout()}
-			for i := range 1000 {
-				wg.Go(func() {
-					<-barrier
-					if c.budget.Withdraw(t.Context(), after[i%2]) {
-						cost.Add(int64(1 + i%2))
-					}
-				})
-			}
-			synctest.Wait()
-			close(barrier)
-			wg.Wait()
-			assert.EqualValues(t, 10, cost.Load())
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &httpretry.HostBudget{Burst: 4}
+		deposit(b, budgetOrigin, 30)
+		var wg sync.WaitGroup
+		var cost atomic.Int64
+		barrier := make(chan struct{})
+		after := []httpretry.AttemptResult{contract.Failure(budgetOrigin), afterTimeout()}
+		for i := range 1000 {
+			wg.Go(func() {
+				<-barrier
+				if b.Withdraw(t.Context(), after[i%2]) {
+					cost.Add(int64(1 + i%2))
+				}
+			})
+		}
+		synctest.Wait()
+		close(barrier)
+		wg.Wait()
+		assert.EqualValues(t, 4+30/5, cost.Load())
+	})
 }
 
 func TestHostBudgetLosesNoDepositUnderConcurrency(t *testing.T) {
@@ -289,9 +243,10 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 		for _, h := range hosts[:1024] {
 			require.True(t, b.Withdraw(t.Context(), contract.Failure(h)))
 		}
-		for _, h := range hosts[:1024] {
-			// and this is no use of them
-			require.Zero(t, contract.Balance(&b, h), "1024 hosts are remembered")
+		for i, h := range hosts { // Balance is no use of them
+			retries, known := b.Balance(h)
+			require.Equal(t, i < 1024, known, "1024 hosts are remembered")
+			require.Equal(t, i >= 1024, retries == 1, "others have the Burst")
 		}
 		contract.Succeed(&b, hosts[0], false) // but this is
 		for _, h := range hosts[1024:] {
@@ -351,27 +306,16 @@ func answering(status int) contract.BaseFunc {
 	}
 }
 
-// contextBudget records the contexts of withdrawals.
-type contextBudget struct {
-	contract.Ledger
-	got []context.Context
-}
-
-func (b *contextBudget) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
-	b.got = append(b.got, ctx)
-	return b.Ledger.Withdraw(ctx, last)
-}
-
 // A Budget gets the request's own context, whose end is that of the request and
 // not of an attempt.
 func TestWithdrawGetsTheRequestsContext(t *testing.T) {
-	budget := new(contextBudget)
+	budget := new(listener)
 	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout, policy.Budget = time.Hour, budget
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "value")
 	contract.Send(t, contract.With(t, answering(503), policy), newGet(t).WithContext(ctx))
-	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
+	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.contexts)
 }
 
 // A retry after a 429 that asks for a wait is free. Nothing is charged for it,
@@ -402,10 +346,7 @@ func TestHostBudgetFreeRetries(t *testing.T) {
 // Hosts may be evicted at any time.
 func TestHostBudgetSharedByTransports(t *testing.T) {
 	budget := &httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Hour}
-	cfg := httpretry.Config{
-		Base:   answering(200),
-		Policy: httpretry.Policy{Budget: budget},
-	}
+	cfg := httpretry.Config{Base: answering(200), Policy: httpretry.Policy{Budget: budget}}
 	var wg sync.WaitGroup
 	for range 2 {
 		transport := contract.Unchecked(t, cfg)
@@ -413,9 +354,7 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 			wg.Go(func() {
 				for i, host := range hostNames(3000) {
 					for _, h := range []string{host, fmt.Sprintf("often-%d.test", i%3)} {
-						_, err := transport.RoundTrip(
-							contract.Request(t, "GET", "http://"+h+"/", ""))
-						assert.NoError(t, err)
+						contract.Send(t, transport, contract.Request(t, "GET", "http://"+h+"/", ""))
 					}
 				}
 			})
@@ -470,18 +409,6 @@ func TestOrigin(t *testing.T) {
 	assert.Empty(t, httpretry.Origin(nil))
 }
 
-func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Burst: 5}
-		require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
-		for _, h := range hostNames(2000) {
-			require.Equal(t, 5, contract.Balance(&b, h), "the balance of a new host")
-		}
-		assert.Equal(t, 4, contract.Balance(&b, budgetOrigin), "remembered")
-		assert.Equal(t, 4, contract.Balance(&b, budgetOrigin), "and not spent")
-	})
-}
-
 func TestHostBudgetAnswersWhenTheContextIsDone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -528,7 +455,6 @@ func TestHostBudgetValidate(t *testing.T) {
 		{&budget{Ratio: 1_000_000, Burst: math.MinInt, Window: 365 * 24 * time.Hour}, ""},
 		{nil, "HostBudget: nil: want a usable HostBudget, or no Budget for the default"},
 		{&budget{Ratio: -0.1}, "HostBudget.Ratio: -0.1" + ratio},
-		{&budget{Ratio: math.Inf(-1)}, "HostBudget.Ratio: -Inf" + ratio},
 		{&budget{Ratio: math.NaN()}, "HostBudget.Ratio: NaN" + ratio},
 		{&budget{Ratio: math.Inf(1)}, "HostBudget.Ratio: +Inf" + ratio},
 		{&budget{Ratio: 1_000_001}, "HostBudget.Ratio: 1.000001e+06" + ratio},
@@ -582,22 +508,22 @@ func TestHostBudgetBounds(t *testing.T) {
 }
 
 func TestUnlimitedNeverRefuses(t *testing.T) {
-	var b httpretry.Unlimited
-	contract.Succeed(b, budgetOrigin, false)
-	b.Refund(contract.Failure(budgetOrigin))
-	assert.Equal(t, 1000, withdrawals(t, b, budgetOrigin, 1000))
+	assert.Equal(t, 1000, withdrawals(t, httpretry.Unlimited{}, budgetOrigin, 1000))
 }
 
 func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 500, Ratio: 0.5}
 	ctx := t.Context()
-	contract.Succeed(&b, budgetOrigin, false)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Succeed(&b, budgetOrigin, false) }))
-	// allowed by both, then refused
 	failure := contract.Failure(budgetOrigin)
-	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, failure) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(contract.Failure(budgetOrigin)) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Balance(&b, budgetOrigin) }))
+	deposit(&b, budgetOrigin, 1000)
+	for name, call := range map[string]func(){
+		"Record":   func() { contract.Succeed(&b, budgetOrigin, false) },
+		"Withdraw": func() { b.Withdraw(ctx, failure) }, // allowed by both, then refused
+		"Refund":   func() { b.Refund(failure) },
+		"Balance":  func() { contract.Balance(&b, budgetOrigin) },
+	} {
+		assert.Zero(t, testing.AllocsPerRun(2000, call), name)
+	}
 }
 
 // listener is a budget that keeps its arguments, and allows every retry.
@@ -605,14 +531,15 @@ type listener struct {
 	httpretry.Unlimited
 	ended, charged []httpretry.AttemptResult // of Record
 	asked          []httpretry.AttemptResult // of Withdraw
+	contexts       []context.Context         // of Withdraw
 }
 
 func (l *listener) Record(ended, charged httpretry.AttemptResult) {
 	l.ended, l.charged = append(l.ended, ended), append(l.charged, charged)
 }
 
-func (l *listener) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
-	l.asked = append(l.asked, last)
+func (l *listener) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
+	l.asked, l.contexts = append(l.asked, last), append(l.contexts, ctx)
 	return true
 }
 
@@ -624,46 +551,42 @@ func TestAttemptResult(t *testing.T) {
 	late, cancelLate := context.WithDeadline(t.Context(), time.Now())
 	defer cancelLate()
 	unsent := httpretry.WithOutcome(errors.New("breaker"), httpretry.Unprocessed)
+	expired := contract.Fails(context.DeadlineExceeded)
+	queued := httpretry.WithOutcome(context.DeadlineExceeded, httpretry.Final)
+	failure := result{Outcome: httpretry.Transient}
+	unprocessed := result{Outcome: httpretry.Unprocessed}
+	timeout := result{Outcome: httpretry.Transient, Timeout: true}
+	status := func(code int) result { return result{Status: code, Outcome: httpretry.Transient} }
 	for name, tt := range map[string]struct {
 		ctx  context.Context
 		step contract.Step
 		want result
 	}{
-		"success":         {nil, s200, result{Status: 200}},
-		"refusal":         {nil, s404, result{Status: 404}},
-		"failure":         {nil, s503, result{Status: 503, Outcome: httpretry.Transient}},
-		"425":             {nil, contract.Status(425), result{Status: 425, Outcome: httpretry.Unprocessed}},
-		"gateway timeout": {nil, contract.Status(504), result{Status: 504, Outcome: httpretry.Transient, Timeout: true}},
+		"success": {nil, s200, result{Status: 200}},
+		"refusal": {nil, s404, result{Status: 404}},
+		"failure": {nil, s503, status(503)},
+		"425":     {nil, s425, result{Status: 425, Outcome: httpretry.Unprocessed}},
+		"gateway timeout": {nil, contract.Status(504),
+			result{Status: 504, Outcome: httpretry.Transient, Timeout: true}},
 		"429 that asks for a wait": {nil, asksFor(1),
 			result{Status: 429, Outcome: httpretry.Transient, Throttled: true}},
-		"429":                      {nil, s429, result{Status: 429, Outcome: httpretry.Transient}},
-		"503 that asks for a wait": {nil, contract.Status(503, "Retry-After", "1"), result{Status: 503, Outcome: httpretry.Transient}},
-		"503 that forbids a retry": {nil, refuses(503),
-			result{Status: 503, Outcome: httpretry.Transient}},
-		"402 that forbids a retry": {nil, refuses(402), result{Status: 402}},
-		"reset":                    {nil, reset, result{Outcome: httpretry.Transient}},
-		"breaker":                  {nil, contract.Fails(unsent), result{Outcome: httpretry.Unprocessed}},
-		"timeout": {nil, contract.Fails(os.ErrDeadlineExceeded),
-			result{Outcome: httpretry.Transient, Timeout: true}},
-		"AttemptTimeout": {nil, contract.Step{Takes: time.Hour},
-			result{Outcome: httpretry.Transient, Timeout: true}},
-		"unknown host": {nil, contract.Fails(unknownHost), result{}},
-		"canceled":     {canceled, reset, result{}},
-		"canceled after a timeout": {canceled, contract.Fails(context.DeadlineExceeded),
-			result{Timeout: true}},
-		"caller's deadline": {late, contract.Fails(context.DeadlineExceeded),
-			result{Outcome: httpretry.Transient, Timeout: true}},
-		"caller's deadline, with another error": {late, contract.Fails(unknownHost),
-			result{Outcome: httpretry.Transient, Timeout: true}},
-		"caller's deadline, unsent": {late, contract.Fails(unsent),
-			result{Outcome: httpretry.Unprocessed}},
-		"caller's deadline, in a queue": {late, contract.Fails(
-			httpretry.WithOutcome(context.DeadlineExceeded, httpretry.Final)),
-			result{Timeout: true}},
-		"too many sends by net/http": {nil, contract.Fails(wire.ErrTooManySends),
-			result{Outcome: httpretry.Transient}},
-		"canceled, with a response": {canceled, s503,
-			result{Status: 503, Outcome: httpretry.Transient}},
+		"429":                       {nil, s429, status(429)},
+		"503 that asks for a wait":  {nil, contract.Status(503, "Retry-After", "1"), status(503)},
+		"503 that forbids a retry":  {nil, refuses(503), status(503)},
+		"402 that forbids a retry":  {nil, refuses(402), result{Status: 402}},
+		"reset":                     {nil, reset, failure},
+		"breaker":                   {nil, contract.Fails(unsent), unprocessed},
+		"timeout":                   {nil, contract.Fails(os.ErrDeadlineExceeded), timeout},
+		"AttemptTimeout":            {nil, contract.Step{Takes: time.Hour}, timeout},
+		"unknown host":              {nil, contract.Fails(unknownHost), result{}},
+		"too many sends":            {nil, contract.Fails(wire.ErrTooManySends), failure},
+		"canceled":                  {canceled, reset, result{}},
+		"canceled after a timeout":  {canceled, expired, result{Timeout: true}},
+		"canceled, with a response": {canceled, s503, status(503)},
+		"after the deadline":        {late, expired, timeout},
+		"late, another error":       {late, contract.Fails(unknownHost), timeout},
+		"late, unsent":              {late, contract.Fails(unsent), unprocessed},
+		"late, in a queue":          {late, contract.Fails(queued), result{Timeout: true}},
 	} {
 		contract.Bubble(t, name, func(t *testing.T) {
 			budget, events := new(listener), new(contract.Record)
@@ -698,19 +621,22 @@ func TestAttemptResult(t *testing.T) {
 	}
 }
 
+// resultOf is the result of an attempt to a.test.
+func resultOf(attempt, status int, outcome httpretry.Outcome) httpretry.AttemptResult {
+	return httpretry.AttemptResult{
+		Origin: "http://a.test", Number: attempt, Status: status, Outcome: outcome}
+}
+
 // The result of a retry comes with that of the attempt which it follows, the
 // argument of Withdraw.
 func TestAttemptResultsOfRetries(t *testing.T) {
 	budget := new(listener)
 	policy := contract.RetryEvery(0)
 	policy.Budget = budget
-	contract.Send(t, contract.New(t, httpretry.Config{
-		Base: contract.Play(s503, reset, s200), Policy: policy}), newGet(t))
-	first := httpretry.AttemptResult{Origin: "http://a.test", Number: 1, Status: 503,
-		Outcome: httpretry.Transient}
-	second := httpretry.AttemptResult{Origin: "http://a.test", Number: 2,
-		Outcome: httpretry.Transient}
-	third := httpretry.AttemptResult{Origin: "http://a.test", Number: 3, Status: 200}
+	contract.Send(t, contract.With(t, contract.Play(s503, reset, s200), policy), newGet(t))
+	first := resultOf(1, 503, httpretry.Transient)
+	second := resultOf(2, 0, httpretry.Transient)
+	third := resultOf(3, 200, httpretry.Final)
 	assert.Equal(t, []httpretry.AttemptResult{first, second, third}, budget.ended)
 	assert.Equal(t, []httpretry.AttemptResult{first, second}, budget.asked)
 	assert.Equal(t, []httpretry.AttemptResult{{}, first, second}, budget.charged)
@@ -726,15 +652,11 @@ func TestAttemptResultsOfResumes(t *testing.T) {
 	resp := get(t, contract.With(t, o, policy))
 	_, err := readAll(t, o, resp)
 	require.NoError(t, err)
-	of := func(attempt, status int, outcome httpretry.Outcome) httpretry.AttemptResult {
-		return httpretry.AttemptResult{Origin: "http://a.test", Number: attempt, Status: status,
-			Outcome: outcome}
-	}
-	breaks := []httpretry.AttemptResult{of(1, 0, httpretry.Transient),
-		of(2, 0, httpretry.Transient), of(3, 0, httpretry.Transient)}
+	breaks := []httpretry.AttemptResult{resultOf(1, 0, httpretry.Transient),
+		resultOf(2, 0, httpretry.Transient), resultOf(3, 0, httpretry.Transient)}
 	assert.Equal(t, breaks, budget.asked)
-	assert.Equal(t, []httpretry.AttemptResult{of(1, 200, httpretry.Final), breaks[1],
-		of(3, 206, httpretry.Final), of(4, 206, httpretry.Final)}, budget.ended)
+	assert.Equal(t, []httpretry.AttemptResult{resultOf(1, 200, httpretry.Final), breaks[1],
+		resultOf(3, 206, httpretry.Final), resultOf(4, 206, httpretry.Final)}, budget.ended)
 	assert.Equal(t, append([]httpretry.AttemptResult{{}}, breaks...), budget.charged)
 }
 
@@ -750,28 +672,21 @@ func TestStatusZero(t *testing.T) {
 
 // A policy from a context has the key of the policy that it is made of, if any.
 func TestKeyOfAContextsPolicy(t *testing.T) {
-	for name, tt := range map[string]struct {
-		with func(context.Context) context.Context
-		want string
-	}{
-		"WithPolicy": {func(ctx context.Context) context.Context {
-			return httpretry.WithPolicy(ctx, contract.RetryEvery(0))
-		}, ""},
-		"WithPolicyFunc": {func(ctx context.Context) context.Context {
-			same := func(p httpretry.Policy) httpretry.Policy { return p }
-			return httpretry.WithPolicyFunc(ctx, same)
-		}, "GET a.test/"},
-		"WithoutRetries": {httpretry.WithoutRetries, "GET a.test/"},
+	same := func(p httpretry.Policy) httpretry.Policy { return p }
+	for want, ctxs := range map[string][]context.Context{
+		"": {httpretry.WithPolicy(t.Context(), contract.RetryEvery(0))},
+		"GET a.test/": {httpretry.WithPolicyFunc(t.Context(), same),
+			httpretry.WithoutRetries(t.Context())},
 	} {
-		t.Run(name, func(t *testing.T) {
+		for _, ctx := range ctxs {
 			events := new(contract.Record)
 			contract.Send(t, contract.New(t, httpretry.Config{
 				Base: contract.Play(s200), Observe: events.Observe,
 				Policies: map[string]httpretry.Policy{"GET a.test/": {}},
-			}), newGet(t).WithContext(tt.with(t.Context())))
+			}), newGet(t).WithContext(ctx))
 			require.Len(t, events.Events, 1)
-			assert.Equal(t, tt.want, events.Events[0].Attempt.PolicyKey)
-		})
+			assert.Equal(t, want, events.Events[0].Attempt.PolicyKey)
+		}
 	}
 }
 
@@ -803,14 +718,9 @@ func TestAttemptResultOfOtherEvents(t *testing.T) {
 // charge is refunded or recorded once.
 func TestAccountOfManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var (
-			mu   sync.Mutex
-			sent int
-		)
+		var sent atomic.Int64
 		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			sent++
-			mu.Unlock()
+			sent.Add(1)
 			select {
 			case <-time.After(rand.N(time.Second)):
 			case <-req.Context().Done():
@@ -843,7 +753,7 @@ func TestAccountOfManyRequests(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		budget.Check(t, sent)
+		budget.Check(t, int(sent.Load()))
 	})
 }
 
@@ -864,37 +774,30 @@ func TestStructsThatMayGrow(t *testing.T) {
 // A response that forbids a retry has the Outcome that its policy returns
 // without that header.
 func TestAttemptResultOfAForbiddenRetry(t *testing.T) {
-	for name, tt := range map[string]struct {
-		outcome httpretry.Outcome
-		want    httpretry.Outcome
-	}{
-		"final":          {final, final},
-		"transient":      {transient, transient},
-		"unprocessed":    {unprocessed, unprocessed},
-		"not an Outcome": {unprocessed + 1, final},
+	for outcome, want := range map[httpretry.Outcome]httpretry.Outcome{
+		final: final, transient: transient, unprocessed: unprocessed,
+		unprocessed + 1: final, // is not an Outcome
 	} {
-		t.Run(name, func(t *testing.T) {
-			budget := new(listener)
-			policy := contract.RetryEvery(0)
-			policy.Budget = budget
-			policy.Classify = func(
-				req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-				if httpretry.Classify(req, resp, err) == final {
-					return final
-				}
-				return tt.outcome
+		budget := new(listener)
+		policy := contract.RetryEvery(0)
+		policy.Budget = budget
+		policy.Classify = func(
+			req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+			if httpretry.Classify(req, resp, err) == final {
+				return final
 			}
-			transport, err := httpretry.New(httpretry.Config{
-				Base: contract.Play(contract.Status(503,
-					"X-Should-Retry", "false", "Stripe-Should-Retry", "false")),
-				Policy: policy})
-			require.NoError(t, err)
-			contract.Send(t, transport, newGet(t))
-			require.Len(t, budget.ended, 1)
-			assert.Equal(t, tt.want, budget.ended[0].Outcome)
-			failure := transport.Origins()[0].LastFailure
-			assert.Equal(t, tt.want != final, failure != "", "Origins has %q", failure)
-		})
+			return outcome
+		}
+		transport, err := httpretry.New(httpretry.Config{
+			Base: contract.Play(contract.Status(503,
+				"X-Should-Retry", "false", "Stripe-Should-Retry", "false")),
+			Policy: policy})
+		require.NoError(t, err)
+		contract.Send(t, transport, newGet(t))
+		require.Len(t, budget.ended, 1)
+		assert.Equal(t, want, budget.ended[0].Outcome, outcome)
+		failure := transport.Origins()[0].LastFailure
+		assert.Equal(t, want != final, failure != "", "Origins has %q", failure)
 	}
 }
 
@@ -975,42 +878,32 @@ func (b *slowBudget) Refund(httpretry.AttemptResult) { b.refunded++ }
 // If Withdraw takes long, the request ends as it would if that were a part of
 // the wait.
 func TestSlowWithdraw(t *testing.T) {
-	timeout := func(ctx context.Context) (context.Context, context.CancelFunc) {
-		return context.WithTimeout(ctx, 2*time.Second)
-	}
 	for name, tt := range map[string]struct {
-		end        func(context.Context) (context.Context, context.CancelFunc)
-		maxElapsed time.Duration
-		takes      time.Duration
-		reason     httpretry.Reason
-		err        error
-		refunded   int
+		takes, maxElapsed, deadline, cancel time.Duration
+
+		reason   httpretry.Reason
+		err      error
+		refunded int
 	}{
 		"in time": {takes: time.Second, reason: httpretry.ReasonAttempts},
 		"beyond MaxElapsed": {maxElapsed: 2 * time.Second, takes: 3 * time.Second,
 			reason: httpretry.ReasonMaxElapsed, refunded: 1},
-		"beyond the deadline": {end: timeout, takes: 3 * time.Second,
+		"beyond the deadline": {deadline: 2 * time.Second, takes: 3 * time.Second,
 			reason: httpretry.ReasonDeadline, err: context.DeadlineExceeded},
 		"wait beyond MaxElapsed": {maxElapsed: 2 * time.Second, takes: 1500 * time.Millisecond,
 			reason: httpretry.ReasonMaxElapsed, refunded: 1},
-		"wait beyond the deadline": {end: timeout, takes: 1500 * time.Millisecond,
+		"wait beyond the deadline": {deadline: 2 * time.Second, takes: 1500 * time.Millisecond,
 			reason: httpretry.ReasonDeadline, refunded: 1},
-		"cancel": {takes: 3 * time.Second, reason: httpretry.ReasonCanceled, err: context.Canceled,
-			end: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				ctx, cancel := context.WithCancel(ctx)
-				time.AfterFunc(2*time.Second, cancel)
-				return ctx, cancel
-			}},
+		"cancel": {cancel: 2 * time.Second, takes: 3 * time.Second,
+			reason: httpretry.ReasonCanceled, err: context.Canceled},
 	} {
 		contract.Bubble(t, name, func(t *testing.T) {
 			budget, events := &slowBudget{takes: tt.takes}, new(contract.Record)
 			policy := contract.RetryEvery(time.Second)
 			policy.Budget, policy.MaxAttempts, policy.MaxElapsed = budget, 2, tt.maxElapsed
-			ctx, cancel := t.Context(), context.CancelFunc(func() {})
-			if tt.end != nil {
-				ctx, cancel = tt.end(ctx)
-			}
+			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tt.deadline, time.Hour))
 			defer cancel()
+			time.AfterFunc(cmp.Or(tt.cancel, time.Hour), cancel)
 			base := contract.Play(reset)
 			_, err := contract.Recorded(t, base, policy, events).
 				RoundTrip(newGet(t).WithContext(ctx))

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,14 +26,9 @@ import (
 
 var errConnectionLost = errors.New("connection lost")
 
-func newResponse(code int, header http.Header) *http.Response {
-	if header == nil {
-		header = http.Header{}
-	}
-	body := io.NopCloser(strings.NewReader("text"))
-	return &http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Header: header,
-		Body: body, ContentLength: 4}
-}
+// cooldowns are the values of Policy.Cooldown.
+var cooldowns = []httpretry.Cooldown{
+	httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail}
 
 // asksFor returns a 429 that asks for a pause.
 func asksFor(seconds int) contract.Step {
@@ -65,6 +59,12 @@ func playScene(t *testing.T, policy httpretry.Policy, play func(*scene)) {
 		play(s)
 		synctest.Wait()
 	})
+}
+
+// playRow plays a scene in a subtest.
+func playRow(t *testing.T, name string, policy httpretry.Policy, play func(*scene)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { playScene(t, policy, play) })
 }
 
 // result is how a request ended, and when.
@@ -104,26 +104,16 @@ func (s *scene) sendOnce(step contract.Step) result {
 	return s.getWith(httpretry.Policy{MaxAttempts: 1}, step)
 }
 
-// remaining returns the rest of the cool-down of a.test.
+// remaining returns the rest of the cool-down of a.test. It sends a request
+// only if that is 0, since a success would end the cool-down.
 func (s *scene) remaining() time.Duration {
-	return s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/", s200)
-}
-
-// remainingOf returns the rest of a host's cool-down. It sends a request only
-// if that is 0, since a success would end the cool-down.
-func (s *scene) remainingOf(
-	ctx context.Context, p httpretry.Policy, url string, step contract.Step,
-) time.Duration {
 	s.Helper()
-	p.Cooldown = httpretry.CooldownFail
-	ctx = httpretry.WithPolicy(ctx, p)
-	got := s.do(contract.Request(s, "GET", url, "").WithContext(ctx), step)
-	var cooling *httpretry.CooldownError
-	if !errors.As(got.err, &cooling) {
-		require.NoError(s, got.err)
-		return 0
+	got := s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownFail}, s200)
+	if cooling, ok := errors.AsType[*httpretry.CooldownError](got.err); ok {
+		return time.Until(cooling.Until)
 	}
-	return time.Until(cooling.Until)
+	require.NoError(s, got.err)
+	return 0
 }
 
 func (s *scene) sleep(d time.Duration) { time.Sleep(d); synctest.Wait() }
@@ -133,28 +123,28 @@ const crowdRate = 100
 
 // sendCrowd sends 100 requests a second for the given time to a host that
 // answers 429 with Retry-After: 30 until 30 seconds are over. It returns the
-// requests' errors and the times at which they arrived.
+// errors of the requests that failed, and how many attempts arrived in each
+// second.
 func sendCrowd(t *testing.T, cooldown httpretry.Cooldown,
-	length time.Duration) (errs []error, arrivals []time.Duration) {
+	length time.Duration) (failed []error, arrivals []int) {
 	began := time.Now()
 	over := began.Add(30*time.Second + 10*time.Millisecond)
+	arrivals = make([]int, length/time.Second+60)
 	var mu sync.Mutex
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		mu.Lock()
-		arrivals = append(arrivals, time.Since(began))
+		arrivals[time.Since(began)/time.Second]++
 		mu.Unlock()
 		time.Sleep(10 * time.Millisecond)
 		if time.Now().Before(over) {
-			return newResponse(429, newHeader("Retry-After", "30")), nil
+			return contract.Play(asksFor(30)).RoundTrip(req)
 		}
-		return newResponse(200, nil), nil
+		return contract.Play(s200).RoundTrip(req)
 	})
 	client := &http.Client{
-		Transport: contract.New(t,
-			httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
-	errs = make([]error, length/(time.Second/crowdRate))
+		Transport: contract.With(t, base, httpretry.Policy{Cooldown: cooldown})}
 	var wg sync.WaitGroup
-	for i := range errs {
+	for range length / (time.Second / crowdRate) {
 		time.Sleep(time.Second / crowdRate)
 		wg.Go(func() {
 			resp, err := client.Get("http://A.test:80/")
@@ -164,11 +154,15 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown,
 					err = errConnectionLost
 				}
 			}
-			errs[i] = err
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
 		})
 	}
 	wg.Wait()
-	return errs, arrivals
+	return failed, arrivals
 }
 
 // A host that answers 429 with Retry-After: 30 is the target of 100 requests a
@@ -178,50 +172,37 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown,
 // arrive beside them.
 func TestCooldownMeasured(t *testing.T) {
 	const over, length = 30 * time.Second, 75 * time.Second
-	for _, mode := range []httpretry.Cooldown{
-		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
-		t.Run(mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				errs, arrivals := sendCrowd(t, mode, length)
-				perSecond := make([]int, slices.Max(arrivals)/time.Second+1)
-				for _, at := range arrivals {
-					perSecond[at/time.Second]++
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownWait, httpretry.CooldownFail} {
+		contract.Bubble(t, mode.String(), func(t *testing.T) {
+			began := time.Now()
+			failed, arrivals := sendCrowd(t, mode, length)
+			meanwhile := 0
+			for _, n := range arrivals[:30] {
+				meanwhile += n
+			}
+			t.Logf("%d sent within 30 s, then each second %v; %d failed", meanwhile,
+				arrivals[30:75], len(failed))
+			assert.LessOrEqual(t, meanwhile, 5)
+			if mode == httpretry.CooldownFail {
+				assert.InDelta(t, 2999, len(failed), 10)
+				for _, err := range failed {
+					assertNotSent(t, err, began.Add(over), began.Add(over+time.Second))
 				}
-				meanwhile := 0
-				for _, n := range perSecond[:30] {
-					meanwhile += n
+				return
+			}
+			assert.Empty(t, failed)
+			first := 0
+			for i, n := range arrivals[30:] {
+				// Chance is the rest: 72 are six standard deviations.
+				assert.LessOrEqual(t, n, 239+72, "second %d", 30+i)
+				if i < 15 {
+					first += n
 				}
-				failed := slices.DeleteFunc(
-					slices.Clone(errs), func(err error) bool { return err == nil })
-				t.Logf("%d requests: %d sent within 30 s, then each second %v; %d failed",
-					len(errs), meanwhile, perSecond[30:], len(failed))
-				switch mode {
-				case httpretry.CooldownSend:
-					assert.GreaterOrEqual(t, meanwhile, 2990, "first attempts are sent")
-				case httpretry.CooldownWait:
-					assert.LessOrEqual(t, meanwhile, 5)
-					assert.Empty(t, failed)
-					first := 0
-					for i, n := range perSecond[30:] {
-						// Chance is the rest: 72 are six standard deviations.
-						assert.LessOrEqual(t, n, 239+72, "second %d", 30+i)
-						if i < 15 {
-							first += n
-						}
-					}
-					assert.InDelta(t, 2.39, float64(first)/15/crowdRate, 0.1)
-					for i, n := range perSecond[62:75] {
-						assert.LessOrEqual(t, n, crowdRate+1, "second %d", 62+i)
-					}
-				case httpretry.CooldownFail:
-					assert.LessOrEqual(t, meanwhile, 5)
-					assert.InDelta(t, 2999, len(failed), 10)
-					for _, err := range failed {
-						assertNotSent(t, err, began.Add(over), began.Add(over+time.Second))
-					}
-				}
-			})
+			}
+			assert.InDelta(t, 2.39, float64(first)/15/crowdRate, 0.1)
+			for i, n := range arrivals[62:75] {
+				assert.LessOrEqual(t, n, crowdRate+1, "second %d", 62+i)
+			}
 		})
 	}
 }
@@ -253,93 +234,83 @@ func TestRetriesWaitForCooldowns(t *testing.T) {
 	short.MaxRetryAfter = 10 * time.Second
 	elapsed.MaxElapsed = 20 * time.Second
 	lost := contract.Fails(errConnectionLost)
-	for _, tt := range []struct {
-		name     string
-		policy   httpretry.Policy
-		deadline time.Duration
-		at       time.Duration // of the other response
-		first    contract.Step
-		reason   httpretry.Reason
-		want     result // at: the earliest
-	}{
+	returned := result{500, nil, 0} // without a retry
+	waited := result{200, nil, 30500 * time.Millisecond}
+	unsent := result{0, &httpretry.CooldownError{}, time.Second}
+	for _, tt := range []cooledRetry{
 		{"waits", second, 0, soon, s500, httpretry.ReasonSuccess,
 			result{200, nil, 30 * time.Second}},
-		{"waits", second, 0, later, s500, httpretry.ReasonSuccess,
-			result{200, nil, 30500 * time.Millisecond}},
-		{"waits after an error", second, 0, later, lost, httpretry.ReasonSuccess,
-			result{200, nil, 30500 * time.Millisecond}},
-		{"too long", short, 0, soon, s500, httpretry.ReasonCooldown, result{500, nil, 0}},
+		{"waits", second, 0, later, s500, httpretry.ReasonSuccess, waited},
+		{"waits after an error", second, 0, later, lost, httpretry.ReasonSuccess, waited},
+		{"too long", short, 0, soon, s500, httpretry.ReasonCooldown, returned},
 		{"too long", short, 0, soon, lost, httpretry.ReasonCooldown,
 			result{0, errConnectionLost, 0}},
-		{"too long", short, 0, later, s500, httpretry.ReasonCooldown,
-			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"too long", short, 0, later, s500, httpretry.ReasonCooldown, unsent},
 		{"too long", short, 0, later, lost, httpretry.ReasonCooldown,
 			result{0, errConnectionLost, time.Second}},
-		{"deadline", second, 20 * time.Second, soon, s500, httpretry.ReasonDeadline,
-			result{500, nil, 0}},
-		{"deadline", second, 20 * time.Second, later, s500, httpretry.ReasonCooldown,
-			result{0, &httpretry.CooldownError{}, time.Second}},
-		{"at the deadline", second, 30*time.Second + later, later, s500, httpretry.ReasonCooldown,
-			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"deadline", second, 20 * time.Second, soon, s500, httpretry.ReasonDeadline, returned},
+		{"deadline", second, 20 * time.Second, later, s500, httpretry.ReasonCooldown, unsent},
+		{"at the deadline", second, 30*time.Second + later, later, s500,
+			httpretry.ReasonCooldown, unsent},
 		{"deadline is later", second, 31*time.Second + later, later, s500,
-			httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
-		{"elapsed", elapsed, 0, soon, s500, httpretry.ReasonMaxElapsed, result{500, nil, 0}},
-		{"elapsed", elapsed, 0, later, s500, httpretry.ReasonCooldown,
-			result{0, &httpretry.CooldownError{}, time.Second}},
+			httpretry.ReasonSuccess, waited},
+		{"elapsed", elapsed, 0, soon, s500, httpretry.ReasonMaxElapsed, returned},
+		{"elapsed", elapsed, 0, later, s500, httpretry.ReasonCooldown, unsent},
 	} {
-		for _, mode := range []httpretry.Cooldown{
-			httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
-			t.Run(
-				fmt.Sprintf("%s/%v/%d/%v", tt.name, tt.at, tt.first.Status, mode),
-				func(t *testing.T) {
-					tt.policy.Cooldown = mode
-					playScene(t, tt.policy, func(s *scene) {
-						playRetry(s, tt.at, tt.deadline, tt.first, tt.want, tt.reason)
-					})
-				})
+		for _, mode := range cooldowns {
+			title := fmt.Sprintf("%s/%v/%d/%v", tt.name, tt.at, tt.first.Status, mode)
+			tt.policy.Cooldown = mode
+			playRow(t, title, tt.policy, tt.play)
 		}
 	}
 }
 
-// playRetry plays a row of TestRetriesWaitForCooldowns.
-func playRetry(
-	s *scene, at, deadline time.Duration, first contract.Step, want result,
-	reason httpretry.Reason,
-) {
+// cooledRetry is a row of TestRetriesWaitForCooldowns.
+type cooledRetry struct {
+	name     string
+	policy   httpretry.Policy
+	deadline time.Duration
+	at       time.Duration // of the other response
+	first    contract.Step
+	reason   httpretry.Reason
+	want     result // at: the earliest
+}
+
+func (tt cooledRetry) play(s *scene) {
 	ctx := s.Context()
-	if deadline > 0 {
+	if tt.deadline > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, deadline)
+		ctx, cancel = context.WithTimeout(ctx, tt.deadline)
 		defer cancel()
 	}
-	time.AfterFunc(at, func() { s.sendOnce(asksFor(30)) })
-	if at == time.Nanosecond { // the other response arrives while this request is in flight
-		first.Takes = 2 * time.Nanosecond
+	time.AfterFunc(tt.at, func() { s.sendOnce(asksFor(30)) })
+	if tt.at == time.Nanosecond { // the other response arrives while this request is in flight
+		tt.first.Takes = 2 * time.Nanosecond
 	}
-	script := contract.Play(first, s200)
+	script := contract.Play(tt.first, s200)
 	got := s.play(newGet(s).WithContext(ctx), script)
-	if want.err == nil {
+	if tt.want.err == nil {
 		assert.NoError(s, got.err)
-		assert.Equal(s, want.status, got.status)
+		assert.Equal(s, tt.want.status, got.status)
 	}
-	last := want.at + time.Millisecond
-	if want.status == 200 {
-		last = want.at + 7500*time.Millisecond + 1
+	last := tt.want.at + time.Millisecond
+	if tt.want.status == 200 {
+		last = tt.want.at + 7500*time.Millisecond + 1
 		assert.Len(s, script.Attempts(), 2)
 	}
-	assert.True(s, got.at >= want.at && got.at <= last, "%v, not from %v to %v", got.at,
-		want.at, last)
-	assert.Equal(s, reason, s.Reason())
-	if reason == httpretry.ReasonCooldown && want.at > 0 {
+	assert.GreaterOrEqual(s, got.at, tt.want.at)
+	assert.LessOrEqual(s, got.at, last)
+	assert.Equal(s, tt.reason, s.Reason())
+	if tt.reason == httpretry.ReasonCooldown && tt.want.at > 0 {
 		var e *httpretry.Error
 		var cooling *httpretry.CooldownError
 		require.ErrorAs(s, got.err, &e)
-		assert.Equal(s, []any{1, reason}, []any{e.Attempts, e.Reason})
+		assert.Equal(s, []any{1, tt.reason}, []any{e.Attempts, e.Reason})
 		assert.ErrorAs(s, got.err, &cooling)
 		assert.Regexp(s,
 			`^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\); hint: `, got.err.Error())
 	}
-	if want.err == errConnectionLost {
+	if tt.want.err == errConnectionLost {
 		assert.ErrorIs(s, got.err, errConnectionLost)
 	}
 }
@@ -348,55 +319,53 @@ func playRetry(
 // than MaxRetryAfter, and a retry not forever.
 func TestRollingCooldown(t *testing.T) {
 	for _, asked := range []int{1, 10, 29} {
-		t.Run(fmt.Sprint(asked), func(t *testing.T) {
-			playScene(t, httpretry.Policy{}, func(s *scene) {
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					for range 400 {
-						s.sendOnce(asksFor(asked))
-						time.Sleep(500 * time.Millisecond)
-					}
-				})
-				for i := range 50 {
-					time.Sleep(time.Second)
-					wg.Go(func() {
-						policy := contract.RetryEvery(time.Second)
-						policy.MaxRetryAfter = 30 * time.Second
-						attempts, longest := i%2, 30*time.Second
-						if attempts == 0 {
-							policy.Cooldown = httpretry.CooldownWait
-						} else {
-							// The decision to retry accepts one such wait, and
-							// each of both has a jitter.
-							longest = 75 * time.Second
-						}
-						began, script := time.Since(s.start), contract.Play(s500, s200)
-						ctx := httpretry.WithPolicy(s.Context(), policy)
-						got := s.play(newGet(s).WithContext(ctx), script)
-						assert.Len(s, script.Attempts(), attempts)
-						var e *httpretry.Error
-						if assert.ErrorAs(s, got.err, &e) {
-							assert.Equal(s, []any{attempts, httpretry.ReasonCooldown},
-								[]any{e.Attempts, e.Reason})
-						}
-						assert.LessOrEqual(s, got.at-began, longest)
-					})
+		playRow(t, fmt.Sprint(asked), httpretry.Policy{}, func(s *scene) {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for range 400 {
+					s.sendOnce(asksFor(asked))
+					time.Sleep(500 * time.Millisecond)
 				}
-				wg.Wait()
 			})
+			for i := range 50 {
+				time.Sleep(time.Second)
+				wg.Go(func() {
+					policy := contract.RetryEvery(time.Second)
+					policy.MaxRetryAfter = 30 * time.Second
+					attempts, longest := i%2, 30*time.Second
+					if attempts == 0 {
+						policy.Cooldown = httpretry.CooldownWait
+					} else {
+						// The decision to retry accepts one such wait, and
+						// each of both has a jitter.
+						longest = 75 * time.Second
+					}
+					began, script := time.Since(s.start), contract.Play(s500, s200)
+					ctx := httpretry.WithPolicy(s.Context(), policy)
+					got := s.play(newGet(s).WithContext(ctx), script)
+					assert.Len(s, script.Attempts(), attempts)
+					var e *httpretry.Error
+					if assert.ErrorAs(s, got.err, &e) {
+						assert.Equal(s, []any{attempts, httpretry.ReasonCooldown},
+							[]any{e.Attempts, e.Reason})
+					}
+					assert.LessOrEqual(s, got.at-began, longest)
+				})
+			}
+			wg.Wait()
 		})
 	}
 }
 
-// Hazard I9: forty first attempts arrive at 10 s and wait for a cool-down that others have
-// begun at 0 s. They return after half to all of the time for which they have
-// waited, or of the time that they have left.
+// Hazard I9: forty first attempts arrive at 10 s and wait for a cool-down of
+// 40 s that another request has begun at 0 s. They return after half to all of
+// the time for which they have waited, or of the time that they have left.
 func TestFirstAttemptsReturn(t *testing.T) {
 	const sec = time.Second
-	asks := func(at, seconds int) timedRequest {
-		return timedRequest{time.Duration(at) * sec, "a.test", asksFor(seconds)}
+	asks := func(at, seconds int) []timedRequest {
+		return []timedRequest{{time.Duration(at) * sec, "a.test", asksFor(seconds)}}
 	}
-	succeeds := timedRequest{20 * sec, "a.test", s200}
+	succeeds := []timedRequest{{20 * sec, "a.test", s200}}
 	for _, tt := range []struct {
 		name       string
 		policy     httpretry.Policy
@@ -404,31 +373,24 @@ func TestFirstAttemptsReturn(t *testing.T) {
 		others     []timedRequest
 		from, last time.Duration
 	}{
-		{"to the end", httpretry.Policy{}, 0, []timedRequest{asks(0, 40)}, 55 * sec, 70 * sec},
-		{"ended early", httpretry.Policy{}, 0, []timedRequest{asks(0, 40), succeeds},
-			25 * sec, 30 * sec},
-		{"extended", httpretry.Policy{MaxRetryAfter: -1}, 0,
-			[]timedRequest{asks(0, 40), asks(20, 40)}, 85 * sec, 110 * sec},
-		{"again while they return", httpretry.Policy{MaxRetryAfter: -1}, 0,
-			[]timedRequest{asks(0, 40), asks(54, 20)}, 106 * sec, 138 * sec},
-		{"MaxRetryAfter", httpretry.Policy{MaxRetryAfter: 40 * sec}, 0,
-			[]timedRequest{asks(0, 40)}, 45 * sec, 50 * sec},
-		{"no more than MaxRetryAfter", httpretry.Policy{MaxRetryAfter: 30 * sec}, 0,
-			[]timedRequest{asks(0, 40)}, 40 * sec, 40 * sec},
-		{"MaxElapsed", httpretry.Policy{MaxElapsed: 36 * sec}, 0,
-			[]timedRequest{asks(0, 40)}, 43 * sec, 46 * sec},
-		{"deadline", httpretry.Policy{}, 38 * sec, []timedRequest{asks(0, 40)},
-			44*sec - 1, 48*sec - 1},
+		{"to the end", httpretry.Policy{}, 0, nil, 55 * sec, 70 * sec},
+		{"ended early", httpretry.Policy{}, 0, succeeds, 25 * sec, 30 * sec},
+		{"extended", httpretry.Policy{MaxRetryAfter: -1}, 0, asks(20, 40), 85 * sec, 110 * sec},
+		{"again while they return", httpretry.Policy{MaxRetryAfter: -1}, 0, asks(54, 20),
+			106 * sec, 138 * sec},
+		{"MaxRetryAfter", httpretry.Policy{MaxRetryAfter: 40 * sec}, 0, nil, 45 * sec, 50 * sec},
+		{"no more than MaxRetryAfter", httpretry.Policy{MaxRetryAfter: 30 * sec}, 0, nil,
+			40 * sec, 40 * sec},
+		{"MaxElapsed", httpretry.Policy{MaxElapsed: 36 * sec}, 0, nil, 43 * sec, 46 * sec},
+		{"deadline", httpretry.Policy{}, 38 * sec, nil, 44*sec - 1, 48*sec - 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.policy.Cooldown = httpretry.CooldownWait
-			playScene(t, httpretry.Policy{MaxAttempts: 1}, func(s *scene) {
-				at := playFirstAttempts(s, tt.policy, tt.deadline, tt.others)
-				assert.GreaterOrEqual(s, at[0], tt.from)
-				assert.LessOrEqual(s, at[39], tt.last)
-				// By chance, this fails once in ten million runs.
-				assert.GreaterOrEqual(s, at[39]-at[0], (tt.last-tt.from)*6/10, "%v", at)
-			})
+		tt.policy.Cooldown = httpretry.CooldownWait
+		playRow(t, tt.name, httpretry.Policy{MaxAttempts: 1}, func(s *scene) {
+			at := playFirstAttempts(s, tt.policy, tt.deadline, append(asks(0, 40), tt.others...))
+			assert.GreaterOrEqual(s, at[0], tt.from)
+			assert.LessOrEqual(s, at[39], tt.last)
+			// By chance, this fails once in ten million runs.
+			assert.GreaterOrEqual(s, at[39]-at[0], (tt.last-tt.from)*6/10, "%v", at)
 		})
 	}
 }
@@ -498,61 +460,51 @@ func TestCooldownInSeveralBubbles(t *testing.T) {
 	assert.Zero(t, send(s404, httpretry.CooldownWait, time.Hour))
 }
 
-// beginning is a response, or several, and the cool-down that it begins.
-type beginning struct {
-	policy httpretry.Policy
-	method string
-	header []string
-	after  int // the status of a response before; 0: there is none
-	codes  string
-	want   time.Duration
-}
-
-func beginnings() []beginning {
+// Which responses begin a cool-down, and how long it lasts.
+func TestResponsesThatBeginCooldowns(t *testing.T) {
 	const none, some = 0, 30 * time.Second
-	github := func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+	github := httpretry.Policy{Classify: func(
+		req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		if err == nil && resp.StatusCode == 403 {
 			return httpretry.Transient
 		}
 		return httpretry.Classify(req, resp, err)
-	}
-	final := func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
-	return []beginning{
-		{codes: "429 503", header: []string{"Retry-After", "30"}, want: some},
-		{codes: "200 301 400 403 404 408 413 425 500 502 504 529",
-			header: []string{"Retry-After", "30"}, want: none},
-		{codes: "403", header: []string{"Retry-After", "30"},
-			policy: httpretry.Policy{Classify: github}, want: some},
-		{codes: "403", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"},
-			policy: httpretry.Policy{Classify: github}, want: some},
-		{codes: "403", header: []string{"Retry-After", "30"},
-			policy: httpretry.Policy{Classify: final}, want: none},
-		{codes: "429 503", header: []string{"Retry-After", "30"},
-			policy: httpretry.Policy{Classify: final}, want: some},
-		{codes: "200 204 404",
-			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: none},
+	}}
+	allFinal := httpretry.Policy{Classify: func(
+		*http.Request, *http.Response, error) httpretry.Outcome {
+		return httpretry.Final
+	}}
+	asked := []string{"Retry-After", "30"}
+	spent := []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}
+	for _, tt := range []struct {
+		codes  string
+		header []string
+		want   time.Duration
+		policy httpretry.Policy
+		method string
+		after  int // the status of a response before; 0: there is none
+	}{
+		{codes: "429 503", header: asked, want: some},
+		{codes: "200 301 400 403 404 408 413 425 500 502 504 529", header: asked, want: none},
+		{codes: "403", header: asked, policy: github, want: some},
+		{codes: "403", header: spent, policy: github, want: some},
+		{codes: "403", header: asked, policy: allFinal, want: none},
+		{codes: "429 503", header: asked, policy: allFinal, want: some},
+		{codes: "200 204 404", header: spent, want: none},
 		{codes: "200 404", header: []string{"Ratelimit", `"default";r=0;t=30`}, want: none},
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=0;t=30`}, want: some},
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=1;t=30`}, want: none},
-		{codes: "429 503",
-			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: some},
+		{codes: "429 503", header: spent, want: some},
 		{codes: "429 503", want: none},
 		{codes: "429 503", header: []string{"Retry-After", "0"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After", "3601"}, want: time.Hour},
 		// Responses that are not retried begin one, too.
-		{codes: "429 503", method: "POST", header: []string{"Retry-After", "30"}, want: some},
-		{codes: "429 503", header: []string{"Retry-After", "30", "X-Should-Retry", "false"},
-			want: some},
-		{codes: "429 503", header: []string{"Retry-After", "30"},
-			policy: httpretry.Policy{MaxAttempts: 1}, want: some},
-		{codes: "429 503", after: 500, header: []string{"Retry-After", "30"},
+		{codes: "429 503", method: "POST", header: asked, want: some},
+		{codes: "429 503", header: append(asked, "X-Should-Retry", "false"), want: some},
+		{codes: "429 503", header: asked, policy: httpretry.Policy{MaxAttempts: 1}, want: some},
+		{codes: "429 503", after: 500, header: asked,
 			policy: httpretry.Policy{MaxAttempts: 2, MaxRetryAfter: time.Hour}, want: some},
-	}
-}
-
-// Which responses begin a cool-down, and how long it lasts.
-func TestResponsesThatBeginCooldowns(t *testing.T) {
-	for _, tt := range beginnings() {
+	} {
 		tt.policy.Backoff = strategies.Constant{}
 		// so that nothing is retried
 		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Millisecond)
@@ -560,18 +512,16 @@ func TestResponsesThatBeginCooldowns(t *testing.T) {
 			status, err := strconv.Atoi(code)
 			require.NoError(t, err)
 			title := fmt.Sprint(code, tt.header, tt.method, tt.policy.MaxAttempts)
-			t.Run(title, func(t *testing.T) {
-				playScene(t, tt.policy, func(s *scene) {
-					steps := script{contract.Status(status, tt.header...)}
-					if tt.after != 0 {
-						steps = slices.Insert(steps, 0, contract.Status(tt.after, tt.header...))
-					}
-					method := cmp.Or(tt.method, "GET")
-					s.do(contract.Request(s, method, "http://a.test/", ""), steps...)
-					assert.Equal(s, tt.want, s.remaining())
-					time.Sleep(tt.want)
-					assert.Zero(s, s.remaining())
-				})
+			playRow(t, title, tt.policy, func(s *scene) {
+				steps := script{contract.Status(status, tt.header...)}
+				if tt.after != 0 {
+					steps = slices.Insert(steps, 0, contract.Status(tt.after, tt.header...))
+				}
+				method := cmp.Or(tt.method, "GET")
+				s.do(contract.Request(s, method, "http://a.test/", ""), steps...)
+				assert.Equal(s, tt.want, s.remaining())
+				time.Sleep(tt.want)
+				assert.Zero(s, s.remaining())
 			})
 		}
 	}
@@ -598,9 +548,8 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 		{"redirect", []timedRequest{{20 * sec, "a.test", s304}}, 20 * sec},
 		{"another's success", []timedRequest{
 			{20 * sec, "b.test", s200}, {20 * sec, "a.test:81", s200}}, end},
-		{"failures", []timedRequest{
-			{20 * sec, "a.test", s400}, {21 * sec, "a.test", s404}, {22 * sec, "a.test", s500},
-			{23 * sec, "a.test", s429},
+		{"failures", []timedRequest{{20 * sec, "a.test", s400}, {21 * sec, "a.test", s404},
+			{22 * sec, "a.test", s500}, {23 * sec, "a.test", s429},
 			{24 * sec, "a.test", contract.Fails(errConnectionLost)}}, end},
 		{"success that was on its way",
 			[]timedRequest{{5 * sec, "a.test", taking(10*sec, s200)}}, end},
@@ -609,21 +558,18 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 		{"success after the last answer", []timedRequest{
 			{12 * sec, "a.test", asksFor(1)}, {15 * sec, "a.test", s200}}, 15 * sec},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			playScene(t, httpretry.Policy{MaxAttempts: 1}, func(s *scene) {
-				for _, r := range append(
-					tt.sent, timedRequest{10 * sec, "a.test", asksFor(50)}) {
-					go func() {
-						time.Sleep(r.at)
-						s.do(contract.Request(s, "GET", "http://"+r.host, ""), r.step)
-					}()
-				}
-				s.sleep(tt.want - 1)
-				assert.NotZero(s, s.remaining())
-				s.sleep(2)
-				assert.Zero(s, s.remaining())
-				s.sleep(end)
-			})
+		playRow(t, tt.name, httpretry.Policy{MaxAttempts: 1}, func(s *scene) {
+			for _, r := range append(tt.sent, timedRequest{10 * sec, "a.test", asksFor(50)}) {
+				go func() {
+					time.Sleep(r.at)
+					s.do(contract.Request(s, "GET", "http://"+r.host, ""), r.step)
+				}()
+			}
+			s.sleep(tt.want - 1)
+			assert.NotZero(s, s.remaining())
+			s.sleep(2)
+			assert.Zero(s, s.remaining())
+			s.sleep(end)
 		})
 	}
 }
@@ -675,24 +621,22 @@ func TestCooldownSpreadsRetries(t *testing.T) {
 		{30 * time.Second, 10 * time.Second},
 		{40 * time.Second, 10 * time.Second}, // not early
 	} {
-		t.Run(tt.ended.String(), func(t *testing.T) {
-			playScene(t, contract.RetryEvery(time.Second), func(s *scene) {
-				var wg sync.WaitGroup
-				at := make([]time.Duration, 40)
-				for i := range at {
-					wg.Go(func() { at[i] = s.get(s.Context(), s500, s200).at })
-				}
-				synctest.Wait() // their waits begin before the cool-down
-				s.sendOnce(asksFor(40))
-				s.sleep(tt.ended)
-				s.sendOnce(s200)
-				wg.Wait()
-				slices.Sort(at)
-				assert.GreaterOrEqual(s, at[0], tt.ended)
-				assert.LessOrEqual(s, at[39], tt.ended+tt.took)
-				assert.Greater(s, at[39]-at[0], tt.took/2, "spread out: %v", at)
-				assert.Greater(s, at[30]-at[10], tt.took/10, "spread out: %v", at)
-			})
+		playRow(t, tt.ended.String(), contract.RetryEvery(time.Second), func(s *scene) {
+			var wg sync.WaitGroup
+			at := make([]time.Duration, 40)
+			for i := range at {
+				wg.Go(func() { at[i] = s.get(s.Context(), s500, s200).at })
+			}
+			synctest.Wait() // their waits begin before the cool-down
+			s.sendOnce(asksFor(40))
+			s.sleep(tt.ended)
+			s.sendOnce(s200)
+			wg.Wait()
+			slices.Sort(at)
+			assert.GreaterOrEqual(s, at[0], tt.ended)
+			assert.LessOrEqual(s, at[39], tt.ended+tt.took)
+			assert.Greater(s, at[39]-at[0], tt.took/2, "spread out: %v", at)
+			assert.Greater(s, at[30]-at[10], tt.took/10, "spread out: %v", at)
 		})
 	}
 }
@@ -718,11 +662,9 @@ func TestCooldownWaitThatDoesNotFit(t *testing.T) {
 		{name: "MaxRetryAfter", policy: httpretry.Policy{MaxRetryAfter: asked - 1}},
 		{name: "longer MaxRetryAfter", policy: httpretry.Policy{MaxRetryAfter: asked}, fits: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.policy.Cooldown = httpretry.CooldownWait
-			playScene(t, tt.policy,
-				func(s *scene) { playWait(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
-		})
+		tt.policy.Cooldown = httpretry.CooldownWait
+		playRow(t, tt.name, tt.policy,
+			func(s *scene) { playWait(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
 	}
 }
 
@@ -747,15 +689,10 @@ func playWait(s *scene, deadline, timeout time.Duration, fits bool) {
 	assertNotSent(s, err, end, end)
 	assert.Zero(s, time.Since(s.start))
 	assert.Empty(s, script.Attempts())
-	assertOneEvent(s, req, httpretry.ReasonCooldown)
-}
-
-// assertOneEvent checks the event of a request that was never sent.
-func assertOneEvent(s *scene, req *http.Request, reason httpretry.Reason) {
-	s.Helper()
 	require.Len(s, s.Events, 1)
 	e := s.Events[0]
-	assert.Equal(s, []any{0, reason, time.Duration(0)}, []any{e.Attempt.Number, e.Reason, e.Wait})
+	assert.Equal(s, []any{0, httpretry.ReasonCooldown, time.Duration(0)},
+		[]any{e.Attempt.Number, e.Reason, e.Wait})
 	assert.Equal(s, req.URL, e.Request.URL)
 	assert.Nil(s, e.Response)
 	assert.Error(s, e.Err)
@@ -767,10 +704,8 @@ func TestCancelDuringCooldown(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		for _, ended := range []bool{false, true} {
 			title := fmt.Sprintf("Request.Cancel %v/ended early %v", legacy, ended)
-			t.Run(title, func(t *testing.T) {
-				playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait},
-					func(s *scene) { playCancel(s, legacy, ended) })
-			})
+			playRow(t, title, httpretry.Policy{Cooldown: httpretry.CooldownWait},
+				func(s *scene) { playCancel(s, legacy, ended) })
 		}
 	}
 }
@@ -871,50 +806,44 @@ func TestCooldownKeys(t *testing.T) {
 	const credential = "Bearer hunter2"
 	byCredential := func(r *http.Request) string { return r.Header.Get("Authorization") }
 	byRoute := func(r *http.Request) string { return r.URL.Path }
+	nobodys := func(*http.Request) string { return "" }
+	const route = "http://a.test/a" // of the request that begins the cool-down
 	for _, tt := range []struct {
 		name   string
 		key    func(*http.Request) string
-		first  string // asks for a pause
 		other  string
 		header string // Authorization of the other
 		cools  bool
 	}{
-		{"path and query", nil, "http://a.test/a", "http://a.test/200/x?y=z", "", true},
-		{"case, dot, port, user", nil, "http://a.test/a",
-			"http://me:pw@A.tESt.:80/b", "", true},
-		{"port", nil, "http://a.test/a", "http://a.test:8080/b", "", false},
-		{"scheme", nil, "http://a.test/a", "https://a.test/b", "", false},
-		{"same credential", byCredential, "http://a.test/a", "http://a.test/b",
-			credential, true},
-		{"other credential", byCredential, "http://a.test/a", "http://a.test/b",
-			credential + "x", false},
-		{"no credential", byCredential, "http://a.test/a", "http://a.test/b", "", false},
-		{"same credential elsewhere", byCredential, "http://a.test/a", "http://b.test/b",
-			credential, false},
-		{"route", byRoute, "http://a.test/a", "http://a.test/b", credential, false},
-		{"same route, any credential", byRoute, "http://a.test/a", "http://a.test/a", "", true},
-		{"nobody's", func(*http.Request) string { return "" }, "http://a.test/a",
-			"http://a.test/b", "", true},
+		{"path and query", nil, "http://a.test/200/x?y=z", "", true},
+		{"case, dot, port, user", nil, "http://me:pw@A.tESt.:80/b", "", true},
+		{"port", nil, "http://a.test:8080/b", "", false},
+		{"scheme", nil, "https://a.test/b", "", false},
+		{"same credential", byCredential, "http://a.test/b", credential, true},
+		{"other credential", byCredential, "http://a.test/b", credential + "x", false},
+		{"no credential", byCredential, "http://a.test/b", "", false},
+		{"same credential elsewhere", byCredential, "http://b.test/b", credential, false},
+		{"route", byRoute, "http://a.test/b", credential, false},
+		{"same route, any credential", byRoute, route, "", true},
+		{"nobody's", nobodys, "http://a.test/b", "", true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: tt.key}
-			playScene(t, policy, func(s *scene) {
-				first, other := contract.Request(s, "GET", tt.first, ""),
-					contract.Request(s, "GET", tt.other, "")
-				first.Header.Set("Authorization", credential)
-				other.Header.Set("Authorization", tt.header)
-				s.do(first, asksFor(30))
-				policy.Cooldown = httpretry.CooldownFail
-				fail := httpretry.WithPolicy(s.Context(), policy)
-				got := s.do(other.WithContext(fail), s200)
-				assert.Equal(s, tt.cools, got.err != nil, got.err)
-				s.do(other, s200)
-				again := s.do(first.WithContext(fail), s200)
-				assert.Equal(s, !tt.cools, again.err != nil, again.err)
-				for _, e := range append(s.Events, httpretry.Event{Err: got.err}) {
-					assert.NotContains(s, fmt.Sprintf("%+v %q", e.Err, e.Err), "hunter2")
-				}
-			})
+		policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: tt.key}
+		playRow(t, tt.name, policy, func(s *scene) {
+			first := contract.Request(s, "GET", route, "")
+			other := contract.Request(s, "GET", tt.other, "")
+			first.Header.Set("Authorization", credential)
+			other.Header.Set("Authorization", tt.header)
+			s.do(first, asksFor(30))
+			policy.Cooldown = httpretry.CooldownFail
+			fail := httpretry.WithPolicy(s.Context(), policy)
+			got := s.do(other.WithContext(fail), s200)
+			assert.Equal(s, tt.cools, got.err != nil, got.err)
+			s.do(other, s200)
+			again := s.do(first.WithContext(fail), s200)
+			assert.Equal(s, !tt.cools, again.err != nil, again.err)
+			for _, e := range append(s.Events, httpretry.Event{Err: got.err}) {
+				assert.NotContains(s, fmt.Sprintf("%+v %q", e.Err, e.Err), "hunter2")
+			}
 		})
 	}
 }
@@ -925,42 +854,39 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
 	policy := contract.RetryEvery(time.Second)
 	policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
-	for _, mode := range []httpretry.Cooldown{
-		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
-		t.Run(mode.String(), func(t *testing.T) {
-			policy.Cooldown = mode
-			playScene(t, policy, func(s *scene) {
-				asks := func(want int, scripts ...script) {
-					s.Helper()
-					calls = 0
-					for _, steps := range scripts {
-						s.get(s.Context(), steps...)
-					}
-					assert.Equal(s, want, calls, scripts)
+	for _, mode := range cooldowns {
+		policy.Cooldown = mode
+		playRow(t, mode.String(), policy, func(s *scene) {
+			asks := func(want int, scripts ...script) {
+				s.Helper()
+				calls = 0
+				for _, steps := range scripts {
+					s.get(s.Context(), steps...)
 				}
-				fails := script{s500, s200}
-				asks(0, script{s200}, script{s404}, fails,
-					script{contract.Fails(errConnectionLost), s200}, script{s429, s200},
-					script{contract.Status(503, "Retry-After", "0"), s200},
-					script{contract.Status(500, "Retry-After", "0"), asksFor(0)})
-				refused := func(status int) contract.Step {
-					return contract.Status(status, "Retry-After", "30", "X-Should-Retry", "false")
-				}
-				asks(1, script{refused(429)})
-				time.Sleep(time.Minute)
-				// although no request has looked at the cool-down since
-				asks(0, script{s200}, script{s200}, fails)
-				s.do(contract.Request(s, "GET", "http://b.test/", ""), refused(503))
-				time.Sleep(time.Minute)
-				asks(0, fails, script{s404}, script{s200})
-				s.do(contract.Request(s, "GET", "http://c.test/", ""), refused(503))
-				asks(0, script{s200}, fails)
-				// of a policy without a CooldownKey, while the success is on its way
-				time.AfterFunc(time.Second/2, func() { s.sendOnce(asksFor(30)) })
-				asks(0, script{taking(time.Second, s200)})
-				asks(1, script{s200})
-				asks(1, fails) // the key has no cool-down that a success ends
-			})
+				assert.Equal(s, want, calls, scripts)
+			}
+			fails := script{s500, s200}
+			asks(0, script{s200}, script{s404}, fails,
+				script{contract.Fails(errConnectionLost), s200}, script{s429, s200},
+				script{contract.Status(503, "Retry-After", "0"), s200},
+				script{contract.Status(500, "Retry-After", "0"), asksFor(0)})
+			refused := func(status int) contract.Step {
+				return contract.Status(status, "Retry-After", "30", "X-Should-Retry", "false")
+			}
+			asks(1, script{refused(429)})
+			time.Sleep(time.Minute)
+			// although no request has looked at the cool-down since
+			asks(0, script{s200}, script{s200}, fails)
+			s.do(contract.Request(s, "GET", "http://b.test/", ""), refused(503))
+			time.Sleep(time.Minute)
+			asks(0, fails, script{s404}, script{s200})
+			s.do(contract.Request(s, "GET", "http://c.test/", ""), refused(503))
+			asks(0, script{s200}, fails)
+			// of a policy without a CooldownKey, while the success is on its way
+			time.AfterFunc(time.Second/2, func() { s.sendOnce(asksFor(30)) })
+			asks(0, script{taking(time.Second, s200)})
+			asks(1, script{s200})
+			asks(1, fails) // the key has no cool-down that a success ends
 		})
 	}
 }
@@ -982,33 +908,28 @@ func TestCooldownPanics(t *testing.T) {
 		"after the wait for a retry": {
 			script{s500, s200}, httpretry.CooldownSend, false, time.Second / 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := contract.RetryEvery(time.Second)
-				policy.Cooldown = tt.mode
-				policy.CooldownKey = func(*http.Request) string { return panicIf(!tt.observer) }
-				var open atomic.Int32
-				base := countOpen(contract.Scripts{}, &open)
-				observe := func(_ context.Context, e httpretry.Event) {
-					panicIf(tt.observer && e.Attempt.Number == 0)
-				}
-				// The checks do not expect a panic.
-				transport := contract.Unchecked(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: observe})
-				time.AfterFunc(tt.later, func() { beginCooldown(t, transport) })
-				time.Sleep(time.Nanosecond)
+		contract.Bubble(t, name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Second)
+			policy.Cooldown = tt.mode
+			policy.CooldownKey = func(*http.Request) string { return panicIf(!tt.observer) }
+			observe := func(_ context.Context, e httpretry.Event) {
+				panicIf(tt.observer && e.Attempt.Number == 0)
+			}
+			transport := contract.New(t,
+				httpretry.Config{Base: contract.Scripts{}, Policy: policy, Observe: observe})
+			// The policy of this request has no CooldownKey.
+			plain := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
+			asks := contract.Play(asksFor(30)).For(newGet(t).WithContext(plain))
+			time.AfterFunc(tt.later, func() { contract.Send(t, transport, asks) })
+			time.Sleep(time.Nanosecond)
+			for range 2 {
 				body := contract.Counted("text")
 				assert.PanicsWithValue(t, "boom", func() {
 					req := contract.Streamed(t, "PUT", "http://a.test/", body)
 					_, _ = transport.RoundTrip(contract.Play(tt.steps...).For(req))
 				})
-				assert.Zero(t, open.Load())
 				assert.Equal(t, 1, body.Closes())
-				assert.PanicsWithValue(t, "boom", func() {
-					req := contract.Request(t, "PUT", "http://a.test/", "text")
-					_, _ = transport.RoundTrip(contract.Play(tt.steps...).For(req))
-				})
-			})
+			}
 		})
 	}
 }
@@ -1020,36 +941,6 @@ func panicIf(now bool) string {
 	return ""
 }
 
-// beginCooldown begins a cool-down of a.test by a request whose policy has no
-// CooldownKey.
-func beginCooldown(t *testing.T, transport http.RoundTripper) {
-	plain := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-	req := newGet(t).WithContext(plain)
-	resp, err := transport.RoundTrip(contract.Play(asksFor(30)).For(req))
-	if assert.NoError(t, err) {
-		assert.NoError(t, resp.Body.Close())
-	}
-}
-
-// countOpen counts the open responses of next.
-func countOpen(next http.RoundTripper, open *atomic.Int32) http.RoundTripper {
-	return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		resp, err := next.RoundTrip(req)
-		if resp != nil {
-			open.Add(1)
-			resp.Body = &countedBody{resp.Body, sync.OnceFunc(func() { open.Add(-1) })}
-		}
-		return resp, err
-	})
-}
-
-type countedBody struct {
-	io.ReadCloser
-	closed func()
-}
-
-func (b *countedBody) Close() error { b.closed(); return b.ReadCloser.Close() }
-
 // A success allocates nothing while its host, another host, or no host cools
 // down. While another host does, it calls no CooldownKey.
 func TestCooldownAllocatesNothing(t *testing.T) {
@@ -1059,7 +950,7 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 	ok := newInstant().ok
 	cfg := fullConfig(contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Path == "/429" {
-			return newResponse(429, newHeader("Retry-After", "3600")), nil
+			return contract.Play(asksFor(3600)).RoundTrip(req)
 		}
 		ok.Request = req
 		return ok, nil
