@@ -1259,15 +1259,6 @@ func TestLayerThatReplacesBodies(t *testing.T) {
 	}
 }
 
-// newHeader returns a header of names and values in turn.
-func newHeader(pairs ...string) http.Header {
-	h := http.Header{}
-	for i := 0; i < len(pairs); i += 2 {
-		h.Add(pairs[i], pairs[i+1])
-	}
-	return h
-}
-
 // Base may have a URL for a request that has none.
 func TestRequestWithoutURL(t *testing.T) {
 	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
