@@ -40,9 +40,27 @@ func parse(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
+// waits are the waits that the values of a header ask for, or none.
+type waits map[string]time.Duration
+
+// check adds rest, which are names and values of other headers, to the header
+// with each value.
+func (w waits) check(t *testing.T, name string, rest ...string) {
+	t.Helper()
+	for value, want := range w {
+		h := newHeader(append([]string{name, value}, rest...)...)
+		wait, ok := parse(h, here)
+		assert.Equal(t, want != none, ok, "%.200v", h)
+		assert.Equal(t, max(want, 0), wait, "%.200v", h)
+	}
+}
+
+// date returns the date at a time of the client's clock, after here.
+func date(after time.Duration) string { return here.Add(after).Format(http.TimeFormat) }
+
 // Hazard F: values that naive parsers get wrong.
 func TestParseUnderstandsSecondsAndDatesOnly(t *testing.T) {
-	for value, want := range map[string]time.Duration{
+	waits{
 		"0": 0, "00": 0, "1": time.Second, "120": 2 * time.Minute, "0120": 2 * time.Minute,
 		"000000000000000000000120": 2 * time.Minute,
 		" 120":                     2 * time.Minute, "120 ": 2 * time.Minute,
@@ -99,116 +117,62 @@ func TestParseUnderstandsSecondsAndDatesOnly(t *testing.T) {
 		"Wed, 06 May 2026 07:09:09." + strings.Repeat("0", 34) + " GMT": time.Minute,
 		// though http.ParseTime would go on for megabytes
 		"Wed, 06 May 2026 07:09:09." + strings.Repeat("0", 35) + " GMT": none,
-	} {
-		wait, ok := parse(newHeader("Retry-After", value), here)
-		if want == none {
-			assert.False(t, ok, "%.80q", value)
-			assert.Zero(t, wait, "%.80q", value)
-		} else {
-			assert.True(t, ok, "%.80q", value)
-			assert.Equal(t, want, wait, "%.80q", value)
-		}
-	}
-}
-
-// waitTests maps headers to the waits they ask for, or none.
-type waitTests map[string]struct {
-	header http.Header
-	want   time.Duration
-}
-
-func (tests waitTests) run(t *testing.T) {
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			wait, ok := parse(test.header, here)
-			assert.Equal(t, test.want != none, ok)
-			assert.Equal(t, max(test.want, 0), wait)
-		})
-	}
+	}.check(t, "Retry-After")
 }
 
 func TestParseLooksUpCanonicalKeys(t *testing.T) {
-	waitTests{
-		"nothing":   {http.Header{}, none},
-		"no header": {nil, none},
-		"unrelated": {
-			newHeader("Content-Type", "text/plain", "Date", "Wed, 06 May 2026 07:08:09 GMT"), none},
-		"key without values":        {http.Header{"Retry-After": nil}, none},
-		"key that is not canonical": {http.Header{"retry-after": {"5"}}, none},
-		"key in any case":           {newHeader("rETRY-aFTER", "5"), 5 * time.Second},
-	}.run(t)
+	for _, h := range []http.Header{
+		nil, {}, {"Content-Type": {"text/plain"}, "Date": {date(0)}},
+		{"Retry-After": nil}, {"retry-after": {"5"}},
+	} {
+		wait, ok := parse(h, here)
+		assert.False(t, ok, h)
+		assert.Zero(t, wait, h)
+	}
+	waits{"5": 5 * time.Second}.check(t, "rETRY-aFTER")
 }
 
 func TestParseReadsMilliseconds(t *testing.T) {
-	waitTests{
-		"milliseconds":       {newHeader("retry-after-ms", "1500"), 1500 * time.Millisecond},
-		"milliseconds, zero": {newHeader("retry-after-ms", "0"), 0},
-		"milliseconds, fraction": {
-			newHeader("retry-after-ms", "1.5"), 1500 * time.Microsecond},
-		"milliseconds, tiny fraction": {newHeader("retry-after-ms", "0.0000001"), 1},
-		"milliseconds, last digit":    {newHeader("retry-after-ms", "0.000001"), 1},
-		"milliseconds, no epoch": {
-			newHeader("retry-after-ms", "1778051349000"), 1778051349 * time.Second},
-		"milliseconds, below the cap": {
-			newHeader("retry-after-ms", "3153599999999"), century - time.Millisecond},
-		"milliseconds, at the cap": {newHeader("retry-after-ms", "3153600000000"), century},
-		"milliseconds, a bit more": {newHeader("retry-after-ms", "3153600000000.5"), century},
-		"milliseconds, beyond":     {newHeader("retry-after-ms", "9223372036854775808"), century},
-		"milliseconds, no date": {
-			newHeader("retry-after-ms", "Wed, 06 May 2026 07:09:09 GMT"), none},
-		"milliseconds, negative": {newHeader("retry-after-ms", "-1"), none},
-		"other milliseconds":     {newHeader("x-ms-retry-after-ms", "250"), 250 * time.Millisecond},
-	}.run(t)
+	waits{
+		"1500": 1500 * time.Millisecond, "0": 0, "1.5": 1500 * time.Microsecond,
+		"0.000001": 1, "0.0000001": 1,
+		"1778051349000": 1778051349 * time.Second, // no point in time
+		"3153599999999": century - time.Millisecond, "3153600000000": century,
+		"3153600000000.5": century, "9223372036854775808": century,
+		"Wed, 06 May 2026 07:09:09 GMT": none, "-1": none,
+	}.check(t, "Retry-After-Ms")
+	waits{"250": 250 * time.Millisecond}.check(t, "x-ms-retry-after-ms")
 }
 
 func TestParseReadsPoliciesWithoutQuota(t *testing.T) {
-	waitTests{
-		"policy":             {newHeader("RateLimit", `"default";r=0;t=30`), 30 * time.Second},
-		"policy, zero reset": {newHeader("RateLimit", `"default";r=0;t=0`), 0},
-		"policy, spaces": {
-			newHeader("RateLimit", "\t\"default\"; r=0;  t=30 "), 30 * time.Second},
-		"policy, order": {
-			newHeader("RateLimit", `"default";t=30;pk=:cHVibGlj:;r=0`), 30 * time.Second},
-		"policy, token":  {newHeader("RateLimit", `default;r=0;t=30`), 30 * time.Second},
-		"policy, zeros":  {newHeader("RateLimit", `"default";r=000;t=030`), 30 * time.Second},
-		"policy, absurd": {newHeader("RateLimit", `"default";r=0;t=999999999999999`), century},
-		"policy, no epoch": {
-			newHeader("RateLimit", `"default";r=0;t=1778051349`), 1778051349 * time.Second},
-		"policies": {
-			newHeader("RateLimit", `"a";r=0;t=5, "b";r=0;t=50, "c";r=0;t=20`), 50 * time.Second},
-		"policies, some with quota": {
-			newHeader("RateLimit", `"a";r=10;t=500, "b";r=0;t=5,"c";r=1;t=50`), 5 * time.Second},
-		"policies, one without a time": {
-			newHeader("RateLimit", `"a";r=0;t=x, "b";r=0;t=5`), 5 * time.Second},
-		"policies on several lines": {
-			newHeader("RateLimit", `"a";r=0;t=5 `, "RateLimit", ` "b";r=0;t=7`), 7 * time.Second},
-		"policy with quota":     {newHeader("RateLimit", `"default";r=1;t=30`), none},
-		"policy with ten":       {newHeader("RateLimit", `"default";r=10;t=30`), none},
-		"policy, no t":          {newHeader("RateLimit", `"default";r=0`), none},
-		"policy, no r":          {newHeader("RateLimit", `"default";t=30`), none},
-		"policy, bare":          {newHeader("RateLimit", `"default";r;t`), none},
-		"policy, empty values":  {newHeader("RateLimit", `"default";r=;t=`), none},
-		"policy, no name":       {newHeader("RateLimit", `;r=0;t=30`), none},
-		"policy, blank name":    {newHeader("RateLimit", `"a";r=1;t=5, ;r=0;t=30, r=0;t=30`), none},
-		"policy, upper case":    {newHeader("RateLimit", `"default";R=0;T=30`), none},
-		"policy, fraction t":    {newHeader("RateLimit", `"default";r=0;t=30.5`), none},
-		"policy, fraction r":    {newHeader("RateLimit", `"default";r=0.0;t=30`), none},
-		"policy, negative t":    {newHeader("RateLimit", `"default";r=0;t=-30`), none},
-		"policy, negative r":    {newHeader("RateLimit", `"default";r=-1;t=30`), none},
-		"policy, junk after t":  {newHeader("RateLimit", `"default";r=0;t=30 x`), none},
-		"policy, last r counts": {newHeader("RateLimit", `"default";r=0;t=30;r=1`), none},
-		"policy, last t counts": {
-			newHeader("RateLimit", `"default";r=0;t=30;t=40`), 40 * time.Second},
-		"policy, last r is none": {newHeader("RateLimit", `"default";r=0;t=30;r=x`), none},
-		"name that reads like one": {
-			newHeader("RateLimit", `"a;r=0;t=30, b;r=0;t=40";r=1;t=5`), none},
-		"name with escaped quotes": {
-			newHeader("RateLimit", `"a\";r=0;t=30;\\";r=0;t=5`), 5 * time.Second},
-		"value that reads like one": {
-			newHeader("RateLimit", `"a";r=1;t=5;x=",b;r=0;t=40;"`), none},
-		"older draft": {newHeader("RateLimit", `limit=100, remaining=0, reset=30`), none},
-		"empty":       {newHeader("RateLimit", " "), none},
-	}.run(t)
+	const s = time.Second
+	waits{
+		`"default";r=0;t=30`:                       30 * s,
+		`"default";r=0;t=0`:                        0,
+		`default;r=0;t=30`:                         30 * s,
+		"\t\"default\"; r=0;  t=30 ":               30 * s,
+		`"default";t=30;pk=:cHVibGlj:;r=0`:         30 * s,
+		`"default";r=000;t=030`:                    30 * s,
+		`"default";r=0;t=999999999999999`:          century,
+		`"default";r=0;t=1778051349`:               1778051349 * s, // no point in time
+		`"default";r=0;t=30;t=40`:                  40 * s,         // the last one counts
+		`"a";r=0;t=5, "b";r=0;t=50, "c";r=0;t=20`:  50 * s,
+		`"a";r=10;t=500, "b";r=0;t=5,"c";r=1;t=50`: 5 * s,
+		`"a";r=0;t=x, "b";r=0;t=5`:                 5 * s,
+		`"a\";r=0;t=30;\\";r=0;t=5`:                5 * s,
+	}.check(t, "RateLimit")
+	waits{`"a";r=0;t=5 `: 7 * s}.check(t, "RateLimit", "RateLimit", ` "b";r=0;t=7`)
+	for _, value := range []string{
+		" ", `;r=0;t=30`, `"a";r=1;t=5, ;r=0;t=30, r=0;t=30`,
+		`limit=100, remaining=0, reset=30`, // an older draft
+		`"a";r=1;t=30`, `"a";r=10;t=30`, `"a";r=0;t=30;r=1`, `"a";r=0;t=30;r=x`,
+		`"a";r=0`, `"a";t=30`, `"a";r;t`, `"a";r=;t=`, `"a";R=0;T=30`, `"a";r=0;t=30 x`,
+		`"a";r=0;t=30.5`, `"a";r=0.0;t=30`, `"a";r=0;t=-30`, `"a";r=-1;t=30`,
+		// A name and a value that read like policies.
+		`"a;r=0;t=30, b;r=0;t=40";r=1;t=5`, `"a";r=1;t=5;x=",b;r=0;t=40;"`,
+	} {
+		waits{value: none}.check(t, "RateLimit")
+	}
 }
 
 // An item of any type but Date and Display String is valid, as a policy or as
@@ -249,85 +213,43 @@ func TestParseIgnoresARateLimitThatDoesNotParse(t *testing.T) {
 
 // A quota that a cache has stored may be out of date. A Retry-After counts.
 func TestParseIgnoresARateLimitOfACache(t *testing.T) {
-	waitTests{
-		"cached":      {newHeader("RateLimit", `"a";r=0;t=5`, "Age", "3"), none},
-		"cached, new": {newHeader("RateLimit", `"a";r=0;t=5`, "Age", "0"), none},
-		"cached Retry-After": {
-			newHeader("RateLimit", `"a";r=0;t=5`, "Retry-After", "7", "Age", "3"), 7 * time.Second},
-	}.run(t)
+	waits{"3": none, "0": none}.check(t, "Age", "RateLimit", `"a";r=0;t=5`)
+	waits{"7": 7 * time.Second}.check(t, "Retry-After", "RateLimit", `"a";r=0;t=5`, "Age", "3")
 }
 
 func TestParseReadsResetsOfUsedUpQuotas(t *testing.T) {
-	waitTests{
-		"reset": {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "0"), 30 * time.Second},
-		"reset, spaces": {
-			newHeader("RateLimit-Reset", " 30", "RateLimit-Remaining", "\t0 "), 30 * time.Second},
-		"reset, epoch": {
-			newHeader("RateLimit-Reset", "1778051349", "RateLimit-Remaining", "0"), time.Minute},
-		"reset, fractions": {
-			newHeader("RateLimit-Reset", "30.5", "RateLimit-Remaining", "0.0"),
-			30500 * time.Millisecond},
-		"reset, nearly no quota": {
-			newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "0.00000000001"), none},
-		"reset with quota": {
-			newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "1"), none},
-		"reset without remaining": {newHeader("RateLimit-Reset", "30"), none},
-		"reset, remaining is garbage": {
-			newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "none"), none},
-		"reset, remaining is empty": {
-			newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", ""), none},
-		"reset, remaining is -0": {
-			newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "-0"), none},
-		"reset, one quota is out": {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "5",
-			"RateLimit-Remaining", "0"), 30 * time.Second},
-		"reset, date": {
-			newHeader("RateLimit-Reset", "Wed, 06 May 2026 07:09:09 GMT",
-				"RateLimit-Remaining", "0"), none},
-		"reset of the other": {
-			newHeader("X-RateLimit-Reset", "30", "RateLimit-Remaining", "0"), none},
-		"reset by the other": {
-			newHeader("RateLimit-Reset", "30", "X-RateLimit-Remaining", "0"), none},
-		"x reset": {
-			newHeader("X-RateLimit-Reset", "30", "X-RateLimit-Remaining", "0"), 30 * time.Second},
-		"x reset, epoch": {
-			newHeader("X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"),
-			time.Minute},
-		"x reset, millis": {
-			newHeader("X-RateLimit-Reset", "1778051349000", "X-RateLimit-Remaining", "0"),
-			time.Minute},
-		"x reset, past": {
-			newHeader("X-RateLimit-Reset", "1778051000", "X-RateLimit-Remaining", "0"), 0},
-		"x reset with quota": {
-			newHeader("X-RateLimit-Reset", "30", "X-RateLimit-Remaining", "99"), none},
-		"x reset, absurd": {
-			newHeader("X-RateLimit-Reset", "999999999999999999999", "X-RateLimit-Remaining", "0"),
-			century},
-		"x reset, not a time": {
-			newHeader("X-RateLimit-Reset", "1h30m", "X-RateLimit-Remaining", "0"), none},
-	}.run(t)
+	const reset, remaining = "RateLimit-Reset", "RateLimit-Remaining"
+	waits{
+		"30": 30 * time.Second, " 30": 30 * time.Second, "30.5": 30500 * time.Millisecond,
+		"1778051349": time.Minute, date(time.Minute): none,
+	}.check(t, reset, remaining, "0")
+	waits{
+		"0": 30 * time.Second, "\t0 ": 30 * time.Second, "0.0": 30 * time.Second,
+		"0.00000000001": none, "1": none, "none": none, "": none, "-0": none,
+	}.check(t, remaining, reset, "30")
+	waits{"5": 30 * time.Second}.check(t, remaining, remaining, "0", reset, "30")
+	waits{"30": none}.check(t, reset)
+
+	waits{
+		"30": 30 * time.Second, "1778051349": time.Minute, "1778051349000": time.Minute,
+		"1778051000": 0, "999999999999999999999": century, "1h30m": none,
+	}.check(t, "X-RateLimit-Reset", "X-RateLimit-Remaining", "0")
+	waits{"99": none}.check(t, "X-RateLimit-Remaining", "X-RateLimit-Reset", "30")
+	waits{"30": none}.check(t, "X-RateLimit-Reset", remaining, "0")
+	waits{"30": none}.check(t, reset, "X-RateLimit-Remaining", "0")
 }
 
 func TestParseTakesTheLongestOfSeveralLines(t *testing.T) {
-	waitTests{
-		"longest of several lines": {
-			newHeader("Retry-After", "5", "Retry-After", "120", "Retry-After", "7"),
-			2 * time.Minute},
-		"longest of seconds and dates": {
-			newHeader("Retry-After", "5", "Retry-After", "Wed, 06 May 2026 07:09:09 GMT"),
-			time.Minute},
-		"garbage among several lines": {
-			newHeader("Retry-After", "soon", "Retry-After", "5", "Retry-After", "5, 10"),
-			5 * time.Second},
-		"zero among several lines": {newHeader("Retry-After", "0", "Retry-After", "-1"), 0},
-		"nothing but garbage":      {newHeader("Retry-After", "soon", "Retry-After", "-1"), none},
-		"longest of milliseconds": {
-			newHeader("Retry-After-Ms", "5", "Retry-After-Ms", "120"), 120 * time.Millisecond},
-		"longest of resets": {
-			newHeader("X-RateLimit-Reset", "5", "X-RateLimit-Reset", "9", "X-RateLimit-Remaining",
-				"0"), 9 * time.Second},
-		"every source invalid":          {newHeader(everySource("garbage")...), none},
-		"every source out of its range": {newHeader(everySource("-1")...), none},
-	}.run(t)
+	waits{"5": 2 * time.Minute}.check(t, "Retry-After", "Retry-After", "120", "Retry-After", "7")
+	waits{"5": time.Minute}.check(t, "Retry-After", "Retry-After", date(time.Minute))
+	waits{"soon": 5 * time.Second}.check(t, "Retry-After",
+		"Retry-After", "5", "Retry-After", "5, 10")
+	waits{"0": 0, "soon": none}.check(t, "Retry-After", "Retry-After", "-1")
+	waits{"5": 120 * time.Millisecond}.check(t, "Retry-After-Ms", "Retry-After-Ms", "120")
+	waits{"5": 9 * time.Second}.check(t, "X-RateLimit-Reset",
+		"X-RateLimit-Reset", "9", "X-RateLimit-Remaining", "0")
+	waits{"soon": none}.check(t, "Retry-After", everySource("garbage")...)
+	waits{"soon": none}.check(t, "Retry-After", everySource("-1")...)
 }
 
 // source is a header that can ask for a wait.
@@ -389,67 +311,41 @@ func TestParseTakesTheFirstValidSource(t *testing.T) {
 
 // Hazard F: the server's dates are relative to the server's clock.
 func TestParseCountsFromTheResponsesDate(t *testing.T) {
-	const (
-		at     = "Wed, 06 May 2026 07:08:09 GMT"
-		minute = "Wed, 06 May 2026 07:09:09 GMT"
-	)
-	waitTests{
-		"server slow by a year": {
-			newHeader("Date", "Tue, 06 May 2025 07:08:09 GMT", "Retry-After",
-				"Tue, 06 May 2025 07:09:09 GMT"), time.Minute},
-		"server fast by a year": {
-			newHeader("Date", "Thu, 06 May 2027 07:08:09 GMT", "Retry-After",
-				"Thu, 06 May 2027 07:09:09 GMT"), time.Minute},
-		"server at the epoch": {
-			newHeader("Date", "Thu, 01 Jan 1970 00:00:01 GMT", "Retry-After",
-				"Thu, 01 Jan 1970 00:00:31 GMT"), 30 * time.Second},
-		"past by its own clock": {newHeader("Date", minute, "Retry-After", at), 0},
-		"now by its own clock":  {newHeader("Date", minute, "Retry-After", minute), 0},
-		"epoch by its own clock": {
-			newHeader("Date", "Wed, 06 May 2026 07:07:09 GMT", "Retry-After", "1778051349"),
-			2 * time.Minute},
-		"millis by its own clock": {
-			newHeader("Date", "Wed, 06 May 2026 07:07:09 GMT", "Retry-After", "1778051349000"),
-			2 * time.Minute},
-		"reset by its own clock": {
-			newHeader("Date", "Wed, 06 May 2026 07:07:09 GMT", "X-RateLimit-Reset", "1778051349",
-				"X-RateLimit-Remaining", "0"), 2 * time.Minute},
-		"seconds need no clock": {
-			newHeader("Date", "Tue, 06 May 2025 07:08:09 GMT", "Retry-After", "60"), time.Minute},
-		"another form of date": {
-			newHeader("Date", "Tue May  6 07:08:09 2025", "Retry-After",
-				"Tuesday, 06-May-25 07:09:09 GMT"), time.Minute},
-		"a Date in another zone": {
-			newHeader("Date", "Tuesday, 06-May-25 07:08:09 PST", "Retry-After", minute),
-			time.Minute},
-		"spaces around the date": {
-			newHeader("Date", " Tue, 06 May 2025 07:08:09 GMT\t", "Retry-After",
-				"Tue, 06 May 2025 07:09:09 GMT"), time.Minute},
-		"answer of a cache": {
-			newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "489", "Retry-After", minute),
-			time.Minute},
-		"answer of a cache, fresh": {
-			newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "0", "Retry-After", minute),
-			time.Minute},
-		"epoch of a cache": {
-			newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "489", "Retry-After",
-				"1778051349"), time.Minute},
-		"invalid date":        {newHeader("Date", "today", "Retry-After", minute), time.Minute},
-		"empty date":          {newHeader("Date", "", "Retry-After", minute), time.Minute},
-		"date without values": {http.Header{"Date": {}, "Retry-After": {minute}}, time.Minute},
-		"first date counts": {
-			newHeader("Date", at, "Date", minute, "Retry-After", minute), time.Minute},
-		"across all of time": {
-			newHeader("Date", "Sat, 01 Jan 0000 00:00:00 GMT", "Retry-After",
-				"Fri, 31 Dec 9999 23:59:59 GMT"), century},
-		"across time backwards": {
-			newHeader("Date", "Fri, 31 Dec 9999 23:59:59 GMT", "Retry-After",
-				"Sat, 01 Jan 0000 00:00:00 GMT"), 0},
-	}.run(t)
+	const year, epoch = 365 * day, "1778051349" // a minute after here
+	later := date(time.Minute)
+	for _, wrong := range []time.Duration{-year, year} {
+		waits{date(wrong + time.Minute): time.Minute, "60": time.Minute}.
+			check(t, "Retry-After", "Date", date(wrong))
+	}
+	waits{"Thu, 01 Jan 1970 00:00:31 GMT": 30 * time.Second}.
+		check(t, "Retry-After", "Date", "Thu, 01 Jan 1970 00:00:01 GMT")
+	waits{date(0): 0, later: 0}.check(t, "Retry-After", "Date", later)
+	waits{epoch: 2 * time.Minute, epoch + "000": 2 * time.Minute}.
+		check(t, "Retry-After", "Date", date(-time.Minute))
+	waits{epoch: 2 * time.Minute}.check(t, "X-RateLimit-Reset",
+		"Date", date(-time.Minute), "X-RateLimit-Remaining", "0")
+	for _, form := range []string{"Tue May  6 07:08:09 2025", " Tue, 06 May 2025 07:08:09 GMT\t"} {
+		waits{"Tuesday, 06-May-25 07:09:09 GMT": time.Minute}.
+			check(t, "Retry-After", "Date", form)
+	}
+	// A Date of a cache is older than its response.
+	for _, age := range []string{"489", "0"} {
+		waits{later: time.Minute, epoch: time.Minute}.
+			check(t, "Retry-After", "Date", date(-489*time.Second), "Age", age)
+	}
+	// A date that is not valid, or in another zone, does not count, nor does a second one.
+	for _, invalid := range []string{"today", "", "Tuesday, 06-May-25 07:08:09 PST", date(0)} {
+		waits{later: time.Minute}.check(t, "Retry-After", "Date", invalid, "Date", later)
+	}
+	wait, _ := parse(http.Header{"Date": {}, "Retry-After": {later}}, here)
+	assert.Equal(t, time.Minute, wait)
+	const first, last = "Sat, 01 Jan 0000 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"
+	waits{last: century, first: 0}.check(t, "Retry-After", "Date", first)
+	waits{last: 0, first: 0}.check(t, "Retry-After", "Date", last)
 }
 
 func TestParseTakesAnyNow(t *testing.T) {
-	h := newHeader("Retry-After", "Wed, 06 May 2026 07:09:09 GMT")
+	h := newHeader("Retry-After", date(time.Minute))
 	wait, _ := parse(h, here.Add(400*time.Millisecond))
 	assert.Equal(t, 59600*time.Millisecond, wait)
 	wait, _ = parse(h, here.In(time.FixedZone("", 5*3600)))
@@ -573,43 +469,33 @@ func checkDigits(t *testing.T, key, value string, wait time.Duration, ok bool) {
 }
 
 func TestParseReportsResolution(t *testing.T) {
-	usedUp := []string{"0"}
-	for name, test := range map[string]struct {
+	const s, ms = time.Second, time.Millisecond
+	for _, test := range []struct {
 		header           http.Header
 		wait, resolution time.Duration
 	}{
-		"nothing": {http.Header{}, 0, 0},
-		"milliseconds": {
-			http.Header{"Retry-After-Ms": {"2000"}}, 2 * time.Second, time.Millisecond},
-		"seconds": {http.Header{"Retry-After": {"2"}}, 2 * time.Second, time.Second},
-		"decimal": {http.Header{"Retry-After": {"2.0"}}, 2 * time.Second, time.Millisecond},
-		"date": {http.Header{"Retry-After": {"Thu, 01 Jan 1970 00:00:02 GMT"}},
-			2 * time.Second, time.Second},
-		"epoch": {http.Header{"Retry-After": {"500000000"}}, 5e8 * time.Second, time.Second},
-		"decimal epoch": {http.Header{"Retry-After": {"500000000.5"}},
-			5e8*time.Second + time.Second/2, time.Millisecond},
-		"epoch in millis": {
-			http.Header{"Retry-After": {"500000000000"}}, 5e8 * time.Second, time.Millisecond},
-		"policy": {http.Header{"Ratelimit": {`"a";r=0;t=2`}}, 2 * time.Second, time.Second},
-		"reset": {http.Header{"Ratelimit-Reset": {"2"}, "Ratelimit-Remaining": usedUp},
-			2 * time.Second, time.Second},
-		"x reset": {http.Header{"X-Ratelimit-Reset": {"2"}, "X-Ratelimit-Remaining": usedUp},
-			2 * time.Second, time.Second},
-		"x reset, decimal": {
-			http.Header{"X-Ratelimit-Reset": {"2.5"}, "X-Ratelimit-Remaining": usedUp},
-			2500 * time.Millisecond, time.Millisecond},
-		"longest decides": {http.Header{"Retry-After": {"3", "3.5", "2"}}, 3500 * time.Millisecond,
-			time.Millisecond},
-		"coarsest, last":  {http.Header{"Retry-After": {"2.0", "2"}}, 2 * time.Second, time.Second},
-		"coarsest, first": {http.Header{"Retry-After": {"2", "2.0"}}, 2 * time.Second, time.Second},
+		{http.Header{}, 0, 0},
+		{newHeader("Retry-After-Ms", "2000"), 2 * s, ms},
+		{newHeader("Retry-After", "2"), 2 * s, s},
+		{newHeader("Retry-After", "2.0"), 2 * s, ms},
+		{newHeader("Retry-After", "Thu, 01 Jan 1970 00:00:02 GMT"), 2 * s, s},
+		{newHeader("Retry-After", "500000000"), 5e8 * s, s},
+		{newHeader("Retry-After", "500000000.5"), 5e8*s + s/2, ms},
+		{newHeader("Retry-After", "500000000000"), 5e8 * s, ms},
+		{newHeader("RateLimit", `"a";r=0;t=2`), 2 * s, s},
+		{newHeader("RateLimit-Reset", "2", "RateLimit-Remaining", "0"), 2 * s, s},
+		{newHeader("X-RateLimit-Reset", "2", "X-RateLimit-Remaining", "0"), 2 * s, s},
+		{newHeader("X-RateLimit-Reset", "2.5", "X-RateLimit-Remaining", "0"), 2500 * ms, ms},
+		// The longest line decides, or the coarsest of the longest.
+		{http.Header{"Retry-After": {"3", "3.5", "2"}}, 3500 * ms, ms},
+		{http.Header{"Retry-After": {"2.0", "2"}}, 2 * s, s},
+		{http.Header{"Retry-After": {"2", "2.0"}}, 2 * s, s},
 	} {
-		t.Run(name, func(t *testing.T) {
-			wait, resolution, ok := retryafter.Parse(
-				test.header, func() time.Time { return time.Unix(0, 0) })
-			assert.Equal(t, test.wait, wait)
-			assert.Equal(t, test.resolution, resolution)
-			assert.Equal(t, resolution != 0, ok)
-		})
+		wait, resolution, ok := retryafter.Parse(
+			test.header, func() time.Time { return time.Unix(0, 0) })
+		assert.Equal(t, test.wait, wait, test.header)
+		assert.Equal(t, test.resolution, resolution, test.header)
+		assert.Equal(t, resolution != 0, ok, test.header)
 	}
 }
 
