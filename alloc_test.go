@@ -41,6 +41,9 @@ func (b *instant) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.ok, nil
 }
 
+// respond returns b.ok, and does not read the body.
+func (b *instant) respond(*http.Request) (*http.Response, error) { return b.ok, nil }
+
 // flaky answers every other request with 503 and a body of 512 bytes.
 type flaky struct {
 	*instant
@@ -121,10 +124,7 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 			"https://files.example.com/v1/charges", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := &instant{ok: newInstant().ok}
-			cfg := fullConfig(
-				contract.BaseFunc(
-					func(*http.Request) (*http.Response, error) { return base.ok, nil }))
+			cfg := fullConfig(contract.BaseFunc(newInstant().respond))
 			// Without an observer, most of these requests are plain.
 			for _, observe := range []func(context.Context, httpretry.Event){cfg.Observe, nil} {
 				cfg.Observe = observe
@@ -139,6 +139,18 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 }
 
+// newPages returns a base whose responses have 4 KiB.
+func newPages() contract.BaseFunc {
+	buffer := make([]byte, 4<<10)
+	text := bytes.NewReader(buffer)
+	page := http.Response{StatusCode: 200, ContentLength: 4 << 10, Body: io.NopCloser(text)}
+	return func(*http.Request) (*http.Response, error) {
+		text.Reset(buffer)
+		resp := page
+		return &resp, nil
+	}
+}
+
 // drainable is an empty body of a type of its own.
 type drainable struct{ _ byte }
 
@@ -150,10 +162,6 @@ func TestAllocations(t *testing.T) {
 	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	ok := newInstant().ok
-	buffer := make([]byte, 4<<10)
-	text := bytes.NewReader(buffer)
-	page := http.Response{StatusCode: 200, ContentLength: 4 << 10, Body: io.NopCloser(text)}
 	keyless := newKeyedPost(t)
 	keyless.Header.Del("Idempotency-Key")
 	for _, tt := range []struct {
@@ -167,13 +175,8 @@ func TestAllocations(t *testing.T) {
 		// A body that is not known to be in memory is drained in a goroutine.
 		{"one retry, drained",
 			&flaky{instant: newInstant(), unread: &drainable{}}, newAPIGet(t), 17},
-		{"keyless POST", contract.BaseFunc(
-			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
-		{"read ahead", contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-			text.Reset(buffer)
-			resp := page // a second allocation
-			return &resp, nil
-		}), newAPIGet(t), 2},
+		{"keyless POST", contract.BaseFunc(newInstant().respond), keyless, 14},
+		{"read ahead", newPages(), newAPIGet(t), 2}, // one of these is the base's
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			policy := httpretry.Policy{
@@ -194,86 +197,46 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// benchmarkAgainst measures a transport and its base, so that the difference is
-// the cost of the transport.
-func benchmarkAgainst(
-	b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
-	cfg.Base = base
-	for _, c := range []struct {
-		name string
-		rt   http.RoundTripper
-	}{{"base", base}, {"httpretry", contract.Unchecked(b, cfg)}} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				resp, err := c.rt.RoundTrip(req())
-				if err != nil {
-					b.Fatal(err)
-				}
-				_ = resp.Body.Close()
+// benchmark measures req and the rest of its response.
+func benchmark(b *testing.B, name string, rt http.RoundTripper, req *http.Request) {
+	b.Run(name, func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				b.Fatal(err)
 			}
-		})
-	}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	})
 }
 
+// The cost of a transport is the difference from that of its base.
 func BenchmarkSuccess(b *testing.B) {
 	ok := newInstant().ok
-	empty := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		ok.Request = req
 		return ok, nil
 	})
-	getReq, postReq := newAPIGet(b), newKeyedPost(b)
-	keyless := postReq.Clone(b.Context())
+	plain := contract.Unchecked(b, httpretry.Config{Base: base})
+	everything := contract.Unchecked(b, fullConfig(base))
+	get, keyed := newAPIGet(b), newKeyedPost(b)
+	keyless := keyed.Clone(b.Context())
 	keyless.Header.Del("Idempotency-Key")
-	timed := fullConfig(nil)
-	timed.Policy.MaxElapsed = time.Minute
 
-	for _, c := range []struct {
-		name string
-		cfg  httpretry.Config
-		req  *http.Request
-	}{
-		{"GET/plain", httpretry.Config{}, getReq},
-		{"GET/everything", fullConfig(nil), getReq},
-		{"KeyedPOST/plain", httpretry.Config{}, postReq},
-		{"KeyedPOST/everything", fullConfig(nil), postReq},
-		{"KeylessPOST/plain", httpretry.Config{}, keyless},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			benchmarkAgainst(b, empty, c.cfg, func() *http.Request { return c.req })
-		})
-	}
+	benchmark(b, "base", base, get)
+	benchmark(b, "GET/plain", plain, get)
+	benchmark(b, "GET/everything", everything, get)
+	benchmark(b, "KeyedPOST/plain", plain, keyed)
+	benchmark(b, "KeyedPOST/everything", everything, keyed)
+	benchmark(b, "KeylessPOST/plain", plain, keyless)
 }
 
 func BenchmarkOneRetry(b *testing.B) {
 	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
-	for _, c := range []struct {
-		name string
-		req  *http.Request
-		rt   http.RoundTripper
-	}{
-		{"GET", newAPIGet(b),
-			contract.Unchecked(b,
-				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
-		{"KeyedPOST", newKeyedPost(b),
-			contract.Unchecked(b,
-				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				// The body of the request before was sent.
-				if c.req.GetBody != nil {
-					c.req.Body, _ = c.req.GetBody()
-				}
-				resp, err := c.rt.RoundTrip(c.req)
-				if err != nil {
-					b.Fatal(err)
-				}
-				_ = resp.Body.Close()
-			}
-		})
-	}
+	benchmark(b, "GET", contract.Unchecked(b,
+		httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy}), newAPIGet(b))
 }
 
 func hostNames(n int) []string {
@@ -311,28 +274,8 @@ func BenchmarkHostBudget(b *testing.B) {
 }
 
 func BenchmarkReadAhead(b *testing.B) {
-	buffer := make([]byte, 4<<10)
 	for _, limit := range []int64{0, 64 << 10} {
-		text := bytes.NewReader(buffer)
-		ok := http.Response{StatusCode: 200, ContentLength: 4 << 10, Body: io.NopCloser(text)}
-		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-			text.Reset(buffer)
-			resp := ok
-			return &resp, nil
-		})
-		transport := contract.Unchecked(b, httpretry.Config{
-			Base: base, Policy: httpretry.Policy{ReadAhead: limit, MaxElapsed: time.Hour}})
-		req := newAPIGet(b)
-		b.Run(fmt.Sprint(limit), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				resp, err := transport.RoundTrip(req)
-				if err != nil {
-					b.Fatal(err)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-			}
-		})
+		benchmark(b, fmt.Sprint(limit), contract.Unchecked(b, httpretry.Config{Base: newPages(),
+			Policy: httpretry.Policy{ReadAhead: limit, MaxElapsed: time.Hour}}), newAPIGet(b))
 	}
 }
