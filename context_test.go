@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +17,12 @@ import (
 	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
+
+// changed is WithPolicyFunc with a function that changes the policy in place.
+func changed(ctx context.Context, change func(*httpretry.Policy)) context.Context {
+	return httpretry.WithPolicyFunc(ctx,
+		func(p httpretry.Policy) httpretry.Policy { change(&p); return p })
+}
 
 // A request of WithoutRetries is sent once, whatever its outcome, and keeps the
 // rest of its host's policy.
@@ -43,14 +48,9 @@ func TestWithoutRetries(t *testing.T) {
 			})
 			ctx := httpretry.WithoutRetries(t.Context())
 			start := time.Now()
-			resp, err := transport.RoundTrip(
+			err := exchange(t, transport,
 				contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
-			if step.Status == 0 || step.Takes > 0 {
-				require.Error(t, err)
-			} else {
-				require.NoError(t, err)
-				assert.Equal(t, fmt.Sprintf("body of %d", step.Status), contract.ReadBody(t, resp))
-			}
+			assert.Equal(t, step.Err != nil || step.Takes > 0, err != nil)
 			assert.Equal(t, min(step.Takes, time.Minute), time.Since(start), "the policy's timeout")
 			require.Len(t, base.Attempts(), 1)
 			assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
@@ -70,14 +70,12 @@ func TestContextsCombine(t *testing.T) {
 	withPolicy := func(ctx context.Context) context.Context {
 		return httpretry.WithPolicy(ctx, three)
 	}
-	change := func(set func(*httpretry.Policy)) func(context.Context) context.Context {
-		return func(ctx context.Context) context.Context {
-			return httpretry.WithPolicyFunc(ctx,
-				func(p httpretry.Policy) httpretry.Policy { set(&p); return p })
-		}
+	plusOne := func(ctx context.Context) context.Context {
+		return changed(ctx, func(p *httpretry.Policy) { p.MaxAttempts++ })
 	}
-	plusOne := change(func(p *httpretry.Policy) { p.MaxAttempts++ })
-	twice := change(func(p *httpretry.Policy) { p.MaxAttempts *= 2 })
+	twice := func(ctx context.Context) context.Context {
+		return changed(ctx, func(p *httpretry.Policy) { p.MaxAttempts *= 2 })
+	}
 	for name, tt := range map[string]struct {
 		derive   marks
 		attempts int // of a POST that fails
@@ -136,10 +134,9 @@ func TestWithPolicyFunc(t *testing.T) {
 			Policies: map[string]httpretry.Policy{"a.test": policy},
 		})}
 		var got []httpretry.Policy
-		ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
-			got = append(got, p)
+		ctx := changed(t.Context(), func(p *httpretry.Policy) {
+			got = append(got, *p)
 			p.MaxAttempts++
-			return p
 		})
 		start := time.Now()
 		resp, err := client.Do(
@@ -169,29 +166,22 @@ func TestWithPolicyFunc(t *testing.T) {
 // A change that does arithmetic sets no limit where there is none, also after an
 // earlier change.
 func TestWithPolicyFuncWithoutLimits(t *testing.T) {
-	more := func(p httpretry.Policy) httpretry.Policy {
-		p.MaxAttempts++
-		p.MaxRetryAfter *= 2
-		return p
-	}
 	unlimited := contract.RetryEvery(0)
 	unlimited.MaxAttempts, unlimited.MaxRetryAfter = -1, -1
-	for name, tt := range map[string]struct {
-		policy  httpretry.Policy
-		changes []func(httpretry.Policy) httpretry.Policy
-	}{
-		"policy": {unlimited, []func(httpretry.Policy) httpretry.Policy{more}},
-		"change": {contract.RetryEvery(0), []func(httpretry.Policy) httpretry.Policy{
-			func(httpretry.Policy) httpretry.Policy { return unlimited }, more}},
-	} {
+	for name, policy := range map[string]httpretry.Policy{
+		"policy": unlimited, "change": contract.RetryEvery(0)} {
 		contract.Bubble(t, name, func(t *testing.T) {
 			ctx := t.Context()
-			for _, change := range tt.changes {
-				ctx = httpretry.WithPolicyFunc(ctx, change)
+			if name == "change" {
+				ctx = changed(ctx, func(p *httpretry.Policy) { *p = unlimited })
 			}
-			steps := slices.Repeat(script{contract.Status(503, "Retry-After", "36000")}, 100)
+			ctx = changed(ctx, func(p *httpretry.Policy) {
+				p.MaxAttempts++
+				p.MaxRetryAfter *= 2
+			})
+			steps := slices.Repeat(script{asksFor(36000)}, 100)
 			base := contract.Play(append(steps, s200)...)
-			contract.Send(t, contract.With(t, base, tt.policy), newGet(t).WithContext(ctx))
+			contract.Send(t, contract.With(t, base, policy), newGet(t).WithContext(ctx))
 			assert.Len(t, base.Attempts(), 101)
 		})
 	}
@@ -201,31 +191,18 @@ func TestWithPolicyFuncWithoutLimits(t *testing.T) {
 // the request, also if a later function raises it again.
 func TestWithPolicyFuncThatLowersTooFar(t *testing.T) {
 	type policy = httpretry.Policy
-	same := func(p policy) policy { return p }
-	for problem, lower := range map[string]func(policy) policy{
-		"MaxAttempts: 0: want at least 1 from a WithPolicyFunc, or math.MaxInt for no limit": func(
-			p policy) policy {
-			p.MaxAttempts--
-			return p
-		},
-		"MaxAttempts: -1: want at least 1 from a WithPolicyFunc, or math.MaxInt for no limit": func(
-			p policy) policy {
-			p.MaxAttempts -= 2
-			return p
-		},
+	const attempts = "want at least 1 from a WithPolicyFunc, or math.MaxInt for no limit"
+	for problem, lower := range map[string]func(*policy){
+		"MaxAttempts: 0: " + attempts:  func(p *policy) { p.MaxAttempts-- },
+		"MaxAttempts: -1: " + attempts: func(p *policy) { p.MaxAttempts -= 2 },
 		"MaxRetryAfter: 0s: want a positive duration from a WithPolicyFunc, " +
-			"or math.MaxInt64 for no limit": func(p policy) policy {
-			p.MaxRetryAfter -= time.Minute
-			return p
-		},
+			"or math.MaxInt64 for no limit": func(p *policy) { p.MaxRetryAfter -= time.Minute },
 		"ReplayBuffer: 0: want at least 1 from a WithPolicyFunc, " +
-			"or a negative number for no buffer": func(p policy) policy {
-			p.ReplayBuffer -= 64 << 10
-			return p
-		},
+			"or a negative number for no buffer": func(p *policy) { p.ReplayBuffer -= 64 << 10 },
 	} {
-		for _, later := range []func(policy) policy{same, func(policy) policy { return policy{} }} {
-			ctx := httpretry.WithPolicyFunc(httpretry.WithPolicyFunc(t.Context(), lower), later)
+		for _, later := range []func(*policy){
+			func(*policy) {}, func(p *policy) { *p = policy{} }} {
+			ctx := changed(changed(t.Context(), lower), later)
 			base := contract.Play(s200)
 			_, err := contract.New(t, httpretry.Config{
 				Base: base, Policy: policy{MaxAttempts: 1}}).RoundTrip(newGet(t).WithContext(ctx))
@@ -239,33 +216,11 @@ func TestWithPolicyFuncThatLowersTooFar(t *testing.T) {
 func TestWithPolicyFuncSwitchesResumeOff(t *testing.T) {
 	resuming := httpretry.Policy{Resume: true, ResumeIdle: time.Minute}
 	transport := contract.With(t, contract.Play(s200), resuming)
-	off := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
-		p.Resume = false
-		return p
-	})
+	off := changed(t.Context(), func(p *httpretry.Policy) { p.Resume = false })
 	contract.Send(t, transport, newGet(t).WithContext(off))
-	idle := httpretry.WithPolicyFunc(off, func(p httpretry.Policy) httpretry.Policy {
-		p.ResumeIdle = time.Second
-		return p
-	})
+	idle := changed(off, func(p *httpretry.Policy) { p.ResumeIdle = time.Second })
 	_, err := transport.RoundTrip(newGet(t).WithContext(idle))
 	require.EqualError(t, err, "httpretry: not sent: Policy.ResumeIdle: 1s: want 0 without Resume")
-}
-
-// A request whose context has a WithPolicyFunc is never sent as a plain one.
-func TestWithPolicyFuncOfAPlainRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-		ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
-			p.AttemptTimeout, p.MaxAttempts = time.Minute, 1
-			return p
-		})
-		start := time.Now()
-		_, err := contract.New(t, httpretry.Config{Base: base}).
-			RoundTrip(newGet(t).WithContext(ctx))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, time.Minute, time.Since(start))
-	})
 }
 
 // If the function of WithPolicyFunc leaves the Budget as it is, the request has
@@ -279,11 +234,7 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 				MaxAttempts: 2, Backoff: strategies.Constant{}, Budget: budget}
 			base := contract.Play(s503)
 			transport := contract.With(t, base, policy)
-			three := func(p httpretry.Policy) httpretry.Policy {
-				p.MaxAttempts = 3
-				return p
-			}
-			ctx := httpretry.WithPolicyFunc(t.Context(), three)
+			ctx := changed(t.Context(), func(p *httpretry.Policy) { p.MaxAttempts = 3 })
 			send := func(ctx context.Context) int {
 				before := len(base.Attempts())
 				contract.Send(t, transport, newGet(t).WithContext(ctx))
@@ -300,54 +251,41 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 // Of several functions, the policy that the last one returns is checked, and no
 // other.
 func TestInvalidPolicyOfAContext(t *testing.T) {
-	invalid := func(p httpretry.Policy) httpretry.Policy {
-		p.MaxElapsed = -1
-		return p
-	}
-	repaired := func(p httpretry.Policy) httpretry.Policy {
-		p.MaxElapsed = time.Minute
-		return p
-	}
-	noKey := func(p httpretry.Policy) httpretry.Policy {
-		p.IdempotencyHeader = "retry-attempt"
-		return p
-	}
+	type policy = httpretry.Policy
+	invalid := func(p *policy) { p.MaxElapsed = -1 }
+	repair := func(p *policy) { p.MaxElapsed = time.Minute }
+	noKey := policy{IdempotencyHeader: "retry-attempt"}
+	with := func(p policy) context.Context { return httpretry.WithPolicy(t.Context(), p) }
 	const problem = "Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit"
-	withInvalid := httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{AttemptTimeout: -1}))
-	noHeader := `Policy.IdempotencyHeader: "Retry-Attempt": want another header than ` +
+	const noHeader = `Policy.IdempotencyHeader: "Retry-Attempt": want another header than ` +
 		`Config.AttemptHeader`
+	twoProblems := with(policy{MaxElapsed: -1, AttemptTimeout: -1})
 	for name, tt := range map[string]struct {
 		ctx    context.Context
 		want   string
 		header string // Config.AttemptHeader
 	}{
-		"WithPolicy": {ctx: withInvalid, want: "Policy.AttemptTimeout: -1ns: " +
+		"WithPolicy": {ctx: twoProblems, want: "Policy.AttemptTimeout: -1ns: " +
 			"want at least 1ms, or 0 for no timeout\n" + problem},
-		"WithPolicy, not with this transport": {
-			ctx: httpretry.WithPolicy(t.Context(), noKey(httpretry.Policy{})), want: noHeader},
-		"WithPolicy, without an attempt header": {
-			ctx:    httpretry.WithPolicy(t.Context(), noKey(httpretry.Policy{})),
-			header: "-"},
-		"invalid": {ctx: httpretry.WithPolicyFunc(t.Context(), invalid), want: problem},
-		"repaired": {ctx: httpretry.WithPolicyFunc(
-			httpretry.WithPolicyFunc(t.Context(), invalid), repaired)},
-		"of an invalid policy": {ctx: httpretry.WithPolicyFunc(withInvalid,
-			func(p httpretry.Policy) httpretry.Policy { p.AttemptTimeout = 0; return p }),
-			want: problem},
-		"of a repaired policy": {ctx: httpretry.WithPolicyFunc(
-			httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{})), repaired)},
+		"WithPolicy, not with this transport":   {ctx: with(noKey), want: noHeader},
+		"WithPolicy, without an attempt header": {ctx: with(noKey), header: "-"},
+
+		"invalid":  {ctx: changed(t.Context(), invalid), want: problem},
+		"repaired": {ctx: changed(changed(t.Context(), invalid), repair)},
+		"of an invalid policy": {
+			ctx: changed(twoProblems, func(p *policy) { p.AttemptTimeout = 0 }), want: problem},
+		"of a repaired policy": {ctx: changed(with(policy{MaxElapsed: -1}), repair)},
 		"not with this transport": {
-			ctx: httpretry.WithPolicyFunc(t.Context(), noKey), want: noHeader},
+			ctx: changed(t.Context(), func(p *policy) { *p = noKey }), want: noHeader},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := contract.Play(s200)
 			body := contract.Counted("text")
 			req := contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(tt.ctx)
-			resp, err := contract.New(t,
-				httpretry.Config{Base: base, AttemptHeader: tt.header}).RoundTrip(req)
+			err := exchange(t, contract.New(t,
+				httpretry.Config{Base: base, AttemptHeader: tt.header}), req)
 			if tt.want == "" {
 				require.NoError(t, err)
-				contract.ReadBody(t, resp)
 				return
 			}
 			require.EqualError(t, err, "httpretry: not sent: "+tt.want)
@@ -357,21 +295,15 @@ func TestInvalidPolicyOfAContext(t *testing.T) {
 	}
 }
 
-func TestNilPolicyFunc(t *testing.T) {
-	assert.PanicsWithValue(t, "httpretry: WithPolicyFunc: nil function",
-		func() { httpretry.WithPolicyFunc(t.Context(), nil) })
-}
-
 // If the function panics, the request's body is closed.
 func TestPolicyFuncPanics(t *testing.T) {
+	assert.PanicsWithValue(t, "httpretry: WithPolicyFunc: nil function",
+		func() { httpretry.WithPolicyFunc(t.Context(), nil) })
 	body := contract.Counted("text")
-	ctx := httpretry.WithPolicyFunc(t.Context(),
-		func(httpretry.Policy) httpretry.Policy { panic("boom") })
+	ctx := changed(t.Context(), func(*httpretry.Policy) { panic("boom") })
+	req := contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx)
 	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200)})
-	assert.PanicsWithValue(t, "boom", func() {
-		_, _ = transport.RoundTrip(
-			contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
-	})
+	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 	assert.Equal(t, 1, body.Closes())
 }
 
@@ -380,24 +312,15 @@ func TestPolicyFuncPanics(t *testing.T) {
 func TestPolicyFuncsOfConcurrentRequests(t *testing.T) {
 	transport := contract.New(t, httpretry.Config{
 		Base: contract.Scripts{}, Policy: contract.RetryEvery(0)})
-	shared := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
-		p.MaxAttempts++
-		return p
-	})
+	shared := changed(t.Context(), func(p *httpretry.Policy) { p.MaxAttempts++ })
 	var wg sync.WaitGroup
 	for n := range 20 {
 		wg.Go(func() {
-			ctx := httpretry.WithPolicyFunc(shared, func(p httpretry.Policy) httpretry.Policy {
-				p.MaxAttempts += n + 1
-				return p
-			})
+			ctx := changed(shared, func(p *httpretry.Policy) { p.MaxAttempts += n + 1 })
 			for want, ctx := range map[int]context.Context{6: shared, 7 + n: ctx} {
 				script := contract.Play(s503)
-				resp, err := transport.RoundTrip(script.For(newGet(t).WithContext(ctx)))
-				if assert.NoError(t, err) {
-					assert.NoError(t, resp.Body.Close())
-					assert.Len(t, script.Attempts(), want)
-				}
+				assert.NoError(t, exchange(t, transport, script.For(newGet(t).WithContext(ctx))))
+				assert.Len(t, script.Attempts(), want)
 			}
 		})
 	}
@@ -407,10 +330,9 @@ func TestPolicyFuncsOfConcurrentRequests(t *testing.T) {
 // A body is resumed by the policy of WithPolicyFunc, which is not asked again.
 func TestWithPolicyFuncResumes(t *testing.T) {
 	calls := 0
-	ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
+	ctx := changed(t.Context(), func(p *httpretry.Policy) {
 		calls++
 		p.Resume = true
-		return p
 	})
 	o := newOrigin(1000, 10, 10)
 	policy := resuming()
@@ -433,16 +355,13 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 		in   func(context.Context) context.Context
 		want []string // the attempt headers of a POST that fails
 	}{
-		"none": {func(ctx context.Context) context.Context { return ctx }, []string{""}},
-		"WithIdempotent": {func(ctx context.Context) context.Context {
-			return httpretry.WithIdempotent(ctx)
-		}, []string{"", "1", "2"}},
+		"none":           {func(ctx context.Context) context.Context { return ctx }, []string{""}},
+		"WithIdempotent": {httpretry.WithIdempotent, []string{"", "1", "2"}},
 		"WithPolicy": {func(ctx context.Context) context.Context {
 			return httpretry.WithPolicy(ctx, two)
 		}, []string{"", "1"}},
 		"WithPolicyFunc": {func(ctx context.Context) context.Context {
-			return httpretry.WithPolicyFunc(
-				ctx, func(httpretry.Policy) httpretry.Policy { return two })
+			return changed(ctx, func(p *httpretry.Policy) { *p = two })
 		}, []string{"", "1"}},
 		"WithoutRetries": {func(ctx context.Context) context.Context {
 			return httpretry.WithoutRetries(httpretry.WithPolicy(ctx, two))
@@ -462,8 +381,7 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 				attempt, response := sentAndReturned(t, req)
 				for place, ctx := range map[string]context.Context{
 					"attempt": attempt, "response": response} {
-					call := outboundCall{
-						method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
+					call := outboundCall{method: "POST"}
 					call.send(t, ctx, s503)
 					assert.Equal(t, tt.want, call.headers("Retry-Attempt"), place)
 				}
@@ -477,9 +395,7 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 func inboundContext(t *testing.T, ctx context.Context, retry string) context.Context {
 	inbound, end := make(chan context.Context), make(chan struct{})
 	t.Cleanup(func() { close(end) })
-	handler := func(_ http.ResponseWriter, r *http.Request) { inbound <- r.Context(); <-end }
-	go httpretry.Middleware(http.HandlerFunc(handler)).ServeHTTP(httptest.NewRecorder(),
-		inboundRequest(http.Header{"Retry-Attempt": {retry}}).WithContext(ctx))
+	go receive(ctx, retry, func(r *http.Request) { inbound <- r.Context(); <-end })
 	return <-inbound
 }
 
@@ -487,7 +403,7 @@ func inboundContext(t *testing.T, ctx context.Context, retry string) context.Con
 // its attempt, which does not end with that, and of its response.
 func sentAndReturned(t *testing.T, req *http.Request) (attempt, response context.Context) {
 	t.Helper()
-	script := contract.Play(contract.Status(503, "X-Should-Retry", "false"))
+	script := contract.Play(refuses(503))
 	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		attempt = context.WithoutCancel(req.Context())
 		return script.RoundTrip(req)
@@ -620,13 +536,8 @@ func TestResultOfACloningLayer(t *testing.T) {
 			reason   httpretry.Reason
 		}{
 			{"success", func(*httpretry.Policy) {}, s200, 1, httpretry.ReasonSuccess},
-			{"failure", func(*httpretry.Policy) {}, s404, 1, httpretry.ReasonPermanent},
 			{"budget", func(p *httpretry.Policy) { p.Budget = contract.UsedUp{} }, s503, 1,
 				httpretry.ReasonBudget},
-			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1,
-				httpretry.ReasonDisabled},
-			{"Retry-After", func(*httpretry.Policy) {},
-				contract.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
 			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3,
 				httpretry.ReasonAttempts},
 		} {
@@ -671,11 +582,7 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	for name, derive := range ofLayers {
 		for inner, policy := range map[string]httpretry.Policy{
 			"": contract.RetryEvery(0), "timeout": timeout} {
-			for _, steps := range []script{
-				{s200},
-				{s503, s200},
-				{s503},
-			} {
+			for _, steps := range []script{{s200}, {s503, s200}, {s503}} {
 				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
 					script := contract.Play(steps...)
 					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {

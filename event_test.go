@@ -11,11 +11,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,22 +107,6 @@ func TestReasonsAreDocumented(t *testing.T) {
 	assert.Empty(t, documented, "doc.go or README.md: these are not reasons")
 }
 
-func TestErrorType(t *testing.T) {
-	for _, tt := range []struct {
-		err     error
-		timeout bool
-	}{
-		{errors.New("x"), false},
-		{os.ErrDeadlineExceeded, true},
-		{fmt.Errorf("wrapped: %w", os.ErrDeadlineExceeded), true},
-		{&net.DNSError{IsTemporary: true}, false},
-	} {
-		err := &httpretry.Error{Attempts: 2, Reason: httpretry.ReasonAttempts, Err: tt.err}
-		assert.Equal(t, tt.timeout, err.Timeout(), tt.err)
-		assert.ErrorIs(t, err, tt.err)
-	}
-}
-
 // newLogger returns a logger without times, and its output.
 func newLogger() (*slog.Logger, *bytes.Buffer) {
 	var buf bytes.Buffer
@@ -146,11 +128,11 @@ func TestLogEvents(t *testing.T) {
 			steps  script
 			want   string
 		}{
-			{"GET", script{s200}, ""},
-			{"GET", script{s404}, ""},
-			{"", script{s503, s200},
+			{"", script{s503, s503, s200},
 				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 " +
-					"elapsed=0s status=\"503 Service Unavailable\" wait=1s\n"},
+					"elapsed=0s status=\"503 Service Unavailable\" wait=1s\n" +
+					"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=2 " +
+					"elapsed=1s waited=1s status=\"503 Service Unavailable\" wait=1s\n"},
 			{"GET", script{asksFor(3600)},
 				"level=WARN msg=\"gave up on request\" method=GET url=http://a.test/path " +
 					"attempt=1 elapsed=0s status=\"429 Too Many Requests\" asked=1h0m0s " +
@@ -164,12 +146,9 @@ func TestLogEvents(t *testing.T) {
 					"\" reason=not_idempotent\n"},
 		} {
 			out.Reset()
-			resp, err := contract.New(t, httpretry.Config{Base: contract.Play(tt.steps...),
-				Policy: contract.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
-				RoundTrip(contract.Request(t, tt.method, "http://a.test/path", ""))
-			if err == nil {
-				contract.ReadBody(t, resp)
-			}
+			transport := contract.New(t, httpretry.Config{Base: contract.Play(tt.steps...),
+				Policy: contract.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)})
+			_ = exchange(t, transport, contract.Request(t, tt.method, "http://a.test/path", ""))
 			assert.Equal(t, tt.want, out.String())
 		}
 	})
@@ -178,28 +157,29 @@ func TestLogEvents(t *testing.T) {
 // Only failures that end a request are warnings. A retry is expected, and a
 // request that a caller retries or has left has not failed.
 func TestLogEventsLevels(t *testing.T) {
-	for reason := range httpretry.ReasonNotResumable + 1 {
-		want := `level=WARN msg="gave up on request"`
-		switch reason {
-		case httpretry.ReasonSuccess, httpretry.ReasonPermanent:
-			want = ""
-		case httpretry.ReasonNone:
-			want = `level=INFO msg="retrying request"`
-		case httpretry.ReasonCallerRetries:
-			want = `level=INFO msg="left the retry to the caller"`
-		case httpretry.ReasonCanceled:
-			want = `level=INFO msg="caller canceled request"`
+	const failed = `level=WARN msg="gave up on request"`
+	others := map[httpretry.Reason]string{
+		httpretry.ReasonSuccess:       "",
+		httpretry.ReasonPermanent:     "",
+		httpretry.ReasonNone:          `level=INFO msg="retrying request"`,
+		httpretry.ReasonCallerRetries: `level=INFO msg="left the retry to the caller"`,
+		httpretry.ReasonCanceled:      `level=INFO msg="caller canceled request"`,
+	}
+	for _, r := range reasons {
+		want, ok := others[r.reason]
+		if !ok {
+			want = failed
 		}
 		logger, out := newLogger()
-		e := httpretry.Event{Request: newGet(t), Attempt: firstAttempt, Reason: reason}
+		e := httpretry.Event{Request: newGet(t), Attempt: firstAttempt, Reason: r.reason}
 		httpretry.LogEvents(logger)(t.Context(), e)
 		logged, _, _ := strings.Cut(out.String(), " method=")
-		assert.Equal(t, want, logged, reason)
+		assert.Equal(t, want, logged, r.name)
 	}
 	logger, out := newLogger()
 	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t),
 		Attempt: firstAttempt, Reason: httpretry.ReasonPermanent, Err: unknownHost})
-	assert.Contains(t, out.String(), `level=WARN msg="gave up on request"`, "permanent error")
+	assert.Contains(t, out.String(), failed, "permanent error")
 }
 
 // contextHandler is a slog.Handler that records the contexts it gets.
@@ -259,36 +239,32 @@ func TestLogEventsDefaults(t *testing.T) {
 // The Event of a request that ends while it waits for a retry has the error of
 // the wait.
 func TestEventOfAWait(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		end    func(s *scene, cancel context.CancelCauseFunc) // 1 s after the first attempt
-		reason httpretry.Reason
-		check  func(*testing.T, error)
-	}{
-		{"canceled", func(_ *scene, cancel context.CancelCauseFunc) {
-			cancel(errMine)
-		}, httpretry.ReasonCanceled, func(t *testing.T, err error) {
-			assert.ErrorIs(t, err, context.Canceled)
-			assert.ErrorIs(t, err, errMine)
-		}},
-		{"cool-down", func(s *scene, _ context.CancelCauseFunc) {
-			s.sendOnce(asksFor(3600))
-		}, httpretry.ReasonCooldown, func(t *testing.T, err error) {
-			var cooling *httpretry.CooldownError
-			assert.ErrorAs(t, err, &cooling)
-		}},
+	for reason, isOf := range map[httpretry.Reason]func(error) bool{
+		httpretry.ReasonCanceled: func(err error) bool {
+			return errors.Is(err, context.Canceled) && errors.Is(err, errMine)
+		},
+		httpretry.ReasonCooldown: func(err error) bool {
+			_, ok := errors.AsType[*httpretry.CooldownError](err)
+			return ok
+		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(reason.String(), func(t *testing.T) {
 			playScene(t, contract.RetryEvery(time.Minute), func(s *scene) {
 				ctx, cancel := context.WithCancelCause(s.Context())
 				defer cancel(nil)
-				time.AfterFunc(time.Second, func() { tt.end(s, cancel) })
+				time.AfterFunc(time.Second, func() {
+					if reason == httpretry.ReasonCanceled {
+						cancel(errMine)
+					} else {
+						s.sendOnce(asksFor(3600))
+					}
+				})
 				got := s.get(ctx, s503, s200)
-				tt.check(s.T, got.err)
+				assert.True(s, isOf(got.err), "%v", got.err)
 				last := s.Events[len(s.Events)-1]
-				assert.Equal(s, tt.reason, last.Reason)
+				assert.Equal(s, reason, last.Reason)
 				assert.Equal(s, 1, last.Attempt.Number)
-				tt.check(s.T, last.Err)
+				assert.True(s, isOf(last.Err), "%v", last.Err)
 			})
 		})
 	}
@@ -370,8 +346,7 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 			policy := httpretry.Policy{
 				NewIdempotencyKey: func(*http.Request) string { return tt.key }}
 			req := contract.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
-			//nolint:staticcheck // http.Client sets it
-			req.Cancel = tt.cancel
+			req.Cancel = tt.cancel //nolint:staticcheck // http.Client sets it
 			_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
@@ -389,25 +364,22 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 // Elapsed and MaxElapsed count from the start of the request, however old the
 // transport is.
 func TestElapsedOfAnOldTransport(t *testing.T) {
-	for _, limit := range []time.Duration{0, 2 * time.Second} {
-		for _, observed := range []bool{false, true} {
-			contract.Bubble(t, fmt.Sprintf("%v/observed=%t", limit, observed), func(t *testing.T) {
-				base, events := contract.Play(s503), new(contract.Record)
-				cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
-				cfg.Policy.MaxElapsed = limit
-				if observed {
-					cfg.Observe = events.Observe
-				}
-				transport := contract.New(t, cfg)
-				time.Sleep(time.Hour)
-				contract.Send(t, transport, newGet(t))
-				assert.Len(t, base.Attempts(),
-					map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
-				for i, e := range events.Events {
-					assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
-				}
-			})
-		}
+	for limit, attempts := range map[time.Duration]int{0: 5, 2 * time.Second: 3} {
+		contract.Bubble(t, limit.String(), func(t *testing.T) {
+			base, events := contract.Play(s503), new(contract.Record)
+			cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
+			cfg.Policy.MaxElapsed = limit
+			if limit == 0 { // either of the two needs the start
+				cfg.Observe = events.Observe
+			}
+			transport := contract.New(t, cfg)
+			time.Sleep(time.Hour)
+			contract.Send(t, transport, newGet(t))
+			assert.Len(t, base.Attempts(), attempts)
+			for i, e := range events.Events {
+				assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
+			}
+		})
 	}
 }
 
@@ -508,23 +480,6 @@ func TestWaitedOfResumes(t *testing.T) {
 	}
 }
 
-// LogEvents logs how long a request waited, which a cool-down may have made
-// longer than the line before said.
-func TestWaitedIsLogged(t *testing.T) {
-	logger, out := newLogger()
-	e := httpretry.Event{Request: newGet(t), Attempt: httpretry.AttemptResult{Number: 2},
-		Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second,
-		Response: &http.Response{StatusCode: 599}}
-	httpretry.LogEvents(logger)(t.Context(), e)
-	assert.Equal(t,
-		"level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s "+
-			"waited=8.5s status=599 wait=1s\n", out.String())
-	out.Reset()
-	e.Waited = 0
-	httpretry.LogEvents(logger)(t.Context(), e)
-	assert.NotContains(t, out.String(), "waited")
-}
-
 // If the body ends a request, the error and the log name the fields that let it
 // be sent again. A GetBody that fails has an error of its own besides.
 func TestBodyIsNamed(t *testing.T) {
@@ -537,24 +492,19 @@ func TestBodyIsNamed(t *testing.T) {
 		policy.ReplayBuffer = -1
 		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
 		req.GetBody = getBody
-		resp, err := contract.New(t, httpretry.Config{Base: contract.Play(steps...),
-			Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
-		if err == nil {
-			contract.ReadBody(t, resp)
-		}
+		err = exchange(t, contract.New(t, httpretry.Config{Base: contract.Play(steps...),
+			Policy: policy, Observe: httpretry.LogEvents(logger)}), req)
 		return out.String(), err
 	}
 	unread := contract.Step{Status: 503, Unread: true}
-	for attempts, steps := range map[int]script{
-		1: {reset},
-		2: {unread, reset},
+	for text, steps := range map[string]script{
+		"1 attempt":  {reset},
+		"2 attempts": {unread, reset},
 	} {
 		log, err := send(nil, steps...)
-		text := fmt.Sprintf("%d attempts", attempts)
-		require.EqualError(t, err,
-			"httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
-				" (not_replayable): "+contract.ErrReset.Error()+"; hint: "+hint)
-		assert.Equal(t, &httpretry.Error{Attempts: attempts,
+		require.EqualError(t, err, "httpretry: gave up after "+text+" (not_replayable): "+
+			contract.ErrReset.Error()+"; hint: "+hint)
+		assert.Equal(t, &httpretry.Error{Attempts: len(steps),
 			Reason: httpretry.ReasonNotReplayable, Err: contract.ErrReset}, err)
 		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
 	}
@@ -568,67 +518,6 @@ func TestBodyIsNamed(t *testing.T) {
 	require.NoError(t, err, "a response is the caller's")
 	assert.Contains(t, log,
 		`status="503 Service Unavailable" hint="`+hint+`" reason=not_replayable`)
-}
-
-// The error of a single attempt is Base's own if its Reason has no hint, and if
-// retries are disabled or left to a caller. Otherwise it is an *Error, whose
-// text ends with the hint, and which wraps Base's own. Hazard K3.
-func TestErrorOfOneAttempt(t *testing.T) {
-	type settings struct {
-		*http.Request
-		httpretry.Policy
-	}
-	for _, tt := range []struct {
-		name    string
-		set     func(*settings)
-		inbound string // the attempt header of the inbound request
-		reason  httpretry.Reason
-		own     bool
-	}{
-		{"permanent", func(s *settings) {
-			s.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
-				return httpretry.Final
-			}
-		}, "0", httpretry.ReasonPermanent, true},
-		{"MaxAttempts", func(s *settings) { s.MaxAttempts = 1 }, "0",
-			httpretry.ReasonDisabled, true},
-		{"WithoutRetries", func(s *settings) {
-			s.Request = s.WithContext(httpretry.WithoutRetries(s.Context()))
-		}, "0", httpretry.ReasonDisabled, true},
-		{"not idempotent", func(s *settings) { s.Method = "POST" }, "0",
-			httpretry.ReasonNotIdempotent, true},
-		{"MaxElapsed", func(s *settings) { s.MaxElapsed = time.Millisecond }, "0",
-			httpretry.ReasonMaxElapsed, true},
-		{"budget", func(s *settings) { s.Budget = contract.UsedUp{} }, "0",
-			httpretry.ReasonBudget, false},
-		{"retry of a client", func(*settings) {}, "1", httpretry.ReasonCallerRetries, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := &settings{contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")),
-				contract.RetryEvery(time.Second)}
-			var err error
-			events := new(contract.Record)
-			send := func(_ http.ResponseWriter, in *http.Request) {
-				s.Request = s.WithContext(in.Context())
-				tt.set(s)
-				_, err = contract.Recorded(t, contract.Play(reset), s.Policy, events).
-					RoundTrip(s.Request)
-			}
-			httpretry.Middleware(http.HandlerFunc(send)).ServeHTTP(httptest.NewRecorder(),
-				inboundRequest(http.Header{"Retry-Attempt": {tt.inbound}}))
-			assert.Equal(t, tt.reason.String(), events.Reason().String())
-			if tt.own {
-				assert.Equal(t, contract.ErrReset, err)
-				return
-			}
-			assert.Equal(t, &httpretry.Error{
-				Attempts: 1, Reason: tt.reason, Err: contract.ErrReset}, err)
-			assert.ErrorIs(t, err, contract.ErrReset)
-			assert.EqualError(t, err, fmt.Sprintf(
-				"httpretry: gave up after 1 attempt (%v): %v; hint: %s",
-				tt.reason, contract.ErrReset, tt.reason.Hint()))
-		})
-	}
 }
 
 // A request that is not idempotent is unprocessed only if each of its attempts
@@ -695,39 +584,34 @@ func TestErrorOfAnUnprocessedAttempt(t *testing.T) {
 
 	_, err = transport.RoundTrip(newGet(t))
 	assert.Equal(t, late, err)
+	assert.True(t, (&httpretry.Error{Err: late}).Timeout(), "of several attempts")
 }
 
-// It is also Base's own if the caller cancels later, or by a Request.Cancel,
-// which has no error that Base's could hide.
+// The error of a single attempt is Base's own if the caller cancels after the
+// decision, or by a Request.Cancel, which has no error that Base's could hide.
 func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	t.Run("after the decision", func(t *testing.T) {
-		policy := policy
-		policy.MaxAttempts = 1
-		ctx, cancel := context.WithCancel(t.Context())
-		var reasons []httpretry.Reason
-		observe := func(_ context.Context, e httpretry.Event) {
-			reasons = append(reasons, e.Reason)
-			cancel()
-		}
-		_, err := contract.New(t,
-			httpretry.Config{Base: contract.Play(reset), Policy: policy, Observe: observe}).
-			RoundTrip(newGet(t).WithContext(ctx))
-		assert.Equal(t, contract.ErrReset, err)
-		assert.Equal(t, []httpretry.Reason{httpretry.ReasonDisabled}, reasons)
-	})
-	t.Run("by Request.Cancel", func(t *testing.T) {
-		events, canceled := new(contract.Record), make(chan struct{})
-		failure := errors.New("net/http: request canceled")
-		base := contract.BaseFunc(
-			func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
-		req := newGet(t)
-		//nolint:staticcheck // http.Client sets it
-		req.Cancel = canceled
-		_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
-		assert.Equal(t, failure, err)
-		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
-	})
+	policy, canceled := contract.RetryEvery(0), make(chan struct{})
+	failure := errors.New("net/http: request canceled")
+	base := contract.BaseFunc(
+		func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
+	req, events := newGet(t), new(contract.Record)
+	req.Cancel = canceled //nolint:staticcheck // http.Client sets it
+	_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
+	assert.Equal(t, failure, err)
+	assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+
+	policy.MaxAttempts = 1
+	ctx, cancel := context.WithCancel(t.Context())
+	var reasons []httpretry.Reason
+	observe := func(_ context.Context, e httpretry.Event) {
+		reasons = append(reasons, e.Reason)
+		cancel()
+	}
+	_, err = contract.New(t,
+		httpretry.Config{Base: contract.Play(reset), Policy: policy, Observe: observe}).
+		RoundTrip(newGet(t).WithContext(ctx))
+	assert.Equal(t, contract.ErrReset, err)
+	assert.Equal(t, []httpretry.Reason{httpretry.ReasonDisabled}, reasons)
 }
 
 // A Reason for which a field or a call allows a retry has a hint that names it.
@@ -766,36 +650,27 @@ func TestHints(t *testing.T) {
 // it got.
 func TestObservers(t *testing.T) {
 	type key struct{}
-	var got []string
-	observer := func(name string) func(context.Context, httpretry.Event) {
-		return func(ctx context.Context, e httpretry.Event) {
-			got = append(got, fmt.Sprint(name, ctx.Value(key{}), e.Attempt.Number, e.Reason))
-		}
-	}
-	a, b, c := observer("a"), observer("b"), observer("c")
 	ctx := context.WithValue(t.Context(), key{}, 7)
-	for _, tt := range []struct {
-		fs   []func(context.Context, httpretry.Event)
-		want []string
-	}{
-		{nil, nil},
-		{[]func(context.Context, httpretry.Event){nil, nil}, nil},
-		{[]func(context.Context, httpretry.Event){nil, b}, []string{"b"}},
-		{[]func(context.Context, httpretry.Event){c, nil, a, b, nil}, []string{"c", "a", "b"}},
-		{[]func(context.Context, httpretry.Event){a, a}, []string{"a", "a"}},
-	} {
-		fs := slices.Clone(tt.fs)
+	for _, names := range []string{"", "--", "-b", "c-ab-", "aa"} { // "-" stands for nil
+		var got, want []string
+		fs := make([]func(context.Context, httpretry.Event), len(names))
+		for i, name := range strings.Split(names, "") {
+			if name != "-" {
+				fs[i] = func(ctx context.Context, e httpretry.Event) {
+					end := fmt.Sprint(ctx.Value(key{}), e.Attempt.Number, e.Reason)
+					got = append(got, name+end)
+				}
+			}
+		}
 		observe := httpretry.Observers(fs...)
 		clear(fs) // which Observers has copied
-		assert.Equal(t, tt.want == nil, observe == nil)
-		base := contract.Play(s503, s200)
+		called := strings.ReplaceAll(names, "-", "")
+		assert.Equal(t, called == "", observe == nil)
 		transport := contract.New(t, httpretry.Config{
-			Base: base, Policy: contract.RetryEvery(0), Observe: observe})
-		got = nil
+			Base: contract.Play(s503, s200), Policy: contract.RetryEvery(0), Observe: observe})
 		contract.Send(t, transport, newGet(t).WithContext(ctx))
-		var want []string
 		for _, end := range []string{"7 1 none", "7 2 success"} {
-			for _, name := range tt.want {
+			for _, name := range strings.Split(called, "") {
 				want = append(want, name+end)
 			}
 		}

@@ -41,8 +41,8 @@ func TestIdempotent(t *testing.T) {
 			true},
 		{"another of that length", http.Header{"Idempotency-Kex": {"k"}}, false},
 	} {
-		assert.Equal(t, tt.want,
-			httpretry.Idempotent(&http.Request{Method: "POST", Header: tt.header}), tt.name)
+		req := &http.Request{Method: "POST", Header: tt.header}
+		assert.Equal(t, tt.want, httpretry.Idempotent(req), tt.name)
 	}
 }
 
@@ -104,52 +104,40 @@ func TestNewKey(t *testing.T) {
 	}
 }
 
-func TestNewKeyMayDecline(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
-	base := contract.Play(s503)
-	contract.Send(t, contract.With(t, base, policy),
-		contract.Request(t, "POST", "http://a.test/", "text"))
-	require.Len(t, base.Attempts(), 1)
-	assert.NotContains(t, base.Attempts()[0].Header, "Idempotency-Key")
-}
-
-// A key may have any printable byte, and a space inside.
-func TestKeyOfAnyPrintableByte(t *testing.T) {
-	var key []byte
+// A key may have any printable byte, and a space inside. An empty key is none.
+func TestKeysThatAreSent(t *testing.T) {
+	var bytes []byte
 	for b := byte('~'); b > ' '; b-- {
-		key = append(key, b, ' ')
+		bytes = append(bytes, b, ' ')
 	}
-	want := strings.TrimSpace(string(key))
-	policy := contract.RetryEvery(0)
-	policy.NewIdempotencyKey = func(*http.Request) string { return want }
-	base := contract.Play(s200)
-	contract.Send(t, contract.With(t, base, policy),
-		contract.Request(t, "POST", "http://a.test/", ""))
-	assert.Equal(t, []string{want}, base.Attempts()[0].Header["Idempotency-Key"])
+	printable := strings.TrimSpace(string(bytes))
+	for key, want := range map[string][]string{"": nil, printable: {printable}} {
+		policy := contract.RetryEvery(0)
+		policy.NewIdempotencyKey = func(*http.Request) string { return key }
+		base := contract.Play(s503)
+		contract.Send(t, contract.With(t, base, policy),
+			contract.Request(t, "POST", "http://a.test/", "text"))
+		assert.Equal(t, want, base.Attempts()[0].Header["Idempotency-Key"])
+		assert.Equal(t, want != nil, len(base.Attempts()) == 5)
+	}
 }
 
 // Hazard J5, J7: a key that is not a valid header value is an error, whose text
 // does not contain the key.
 func TestBadKey(t *testing.T) {
 	for key, want := range map[string]string{
-		"secret\r\nX-Evil: 1": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x0d at " +
-			"position 6 of the key: want printable ASCII only",
-		"s\x00": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x00 at position 1 of the " +
-			"key: want printable ASCII only",
-		"é": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0xc3 at position 0 of the key: " +
-			"want printable ASCII only",
-		"s\x7f": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x7f at position 1 of the " +
-			"key: want printable ASCII only",
-		" s": "httpretry: not sent: Policy.NewIdempotencyKey: the key begins or ends with a " +
-			"space: want none",
+		"secret\r\nX-Evil: 1": "byte 0x0d at position 6 of the key: want printable ASCII only",
+		"s\x00":               "byte 0x00 at position 1 of the key: want printable ASCII only",
+		"é":                   "byte 0xc3 at position 0 of the key: want printable ASCII only",
+		"s\x7f":               "byte 0x7f at position 1 of the key: want printable ASCII only",
+		" s":                  "the key begins or ends with a space: want none",
 	} {
 		policy := contract.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return key }
 		base, body := contract.Play(s200), contract.Counted("text")
 		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Streamed(t, "POST", "http://a.test/", body))
-		require.EqualError(t, err, want)
+		require.EqualError(t, err, "httpretry: not sent: Policy.NewIdempotencyKey: "+want)
 		assert.Empty(t, base.Attempts())
 	}
 }

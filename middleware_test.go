@@ -39,36 +39,39 @@ type outboundCall struct {
 	method string // "" is GET
 	key    string // Idempotency-Key
 	base   *contract.Script
-	rt     http.RoundTripper
 	contract.Record
 	err error
 }
 
-// send sends a request with ctx. If cfg has no Base, the base plays steps.
+// send sends a request with ctx. If cfg has no Base, the base plays steps. If it
+// has no Policy, the request has three attempts.
 func (c *outboundCall) send(t testing.TB, ctx context.Context, steps ...contract.Step) {
-	if c.rt == nil {
-		if c.base = contract.Play(steps...); c.cfg.Base == nil {
-			c.cfg.Base = c.base
-		}
-		c.cfg.Observe = c.Observe
-		c.rt = contract.New(t, c.cfg)
+	if c.base = contract.Play(steps...); c.cfg.Base == nil {
+		c.cfg.Base = c.base
 	}
+	if c.cfg.Policy.Backoff == nil {
+		c.cfg.Policy = immediateRetries(3)
+	}
+	c.cfg.Observe = c.Observe
 	req := contract.Request(t, c.method, "http://a.test/path", "").WithContext(ctx)
 	if c.key != "" {
 		req.Header.Set("Idempotency-Key", c.key)
 	}
-	var resp *http.Response
-	if resp, c.err = c.rt.RoundTrip(req); c.err == nil {
-		contract.ReadBody(t, resp)
-	}
+	c.err = exchange(t, contract.New(t, c.cfg), req)
 }
 
 // handle sends a request on behalf of an inbound one.
 func (c *outboundCall) handle(t testing.TB, inboundRetry string, steps ...contract.Step) {
-	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		c.send(t, r.Context(), steps...)
-	})).ServeHTTP(
-		httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {inboundRetry}}))
+	receive(t.Context(), inboundRetry,
+		func(r *http.Request) { c.send(t, r.Context(), steps...) })
+}
+
+// receive calls handle, inside Middleware, for an inbound request whose attempt
+// header is retry.
+func receive(ctx context.Context, retry string, handle func(*http.Request)) {
+	handler := func(_ http.ResponseWriter, r *http.Request) { handle(r) }
+	httpretry.Middleware(http.HandlerFunc(handler)).ServeHTTP(httptest.NewRecorder(),
+		inboundRequest(http.Header{"Retry-Attempt": {retry}}).WithContext(ctx))
 }
 
 // headers returns the attempt header of each attempt, "" where there is none.
@@ -100,32 +103,26 @@ func TestInboundRetries(t *testing.T) {
 	}{
 		{nil, 0},
 		{http.Header{own: {}}, 0},
-		{http.Header{own: {""}}, 0},
-		{http.Header{own: {"0"}}, 0},
-		{http.Header{own: {"1"}}, 1},
-		{http.Header{own: {"17"}}, 17},
-		{http.Header{own: {"007"}}, 7},
-		{http.Header{own: {"2147483648"}}, 1<<30 - 1},
-		{http.Header{own: {"99999999999999999999999999"}}, 1<<30 - 1},
 		{http.Header{own: {"12345678901-ab", "1732393571123.5", "+3", "-2"}}, 0},
-		{http.Header{own: {" 2 "}}, 2},
-		{http.Header{own: {"\t2"}}, 2},
 		{http.Header{own: {"0", "3", "1"}}, 3},
 		{http.Header{own: {"x", "2", ""}}, 2},
 		{http.Header{"X-Retry-Attempt": {"1"}}, 0},
-		{http.Header{envoy: {"0"}}, 0},
-		{http.Header{envoy: {"1"}}, 0},
-		{http.Header{envoy: {"2"}}, 1},
 		{http.Header{envoy: {"1", "5"}}, 4},
-		{http.Header{envoy: {"99999999999999999999"}}, 1<<30 - 2},
-		{http.Header{envoy: {"many"}}, 0},
-		{http.Header{grpc: {"0"}}, 0},
-		{http.Header{grpc: {"1"}}, 1},
-		{http.Header{grpc: {"4"}}, 4},
 		{http.Header{own: {"1"}, envoy: {"5"}, grpc: {"3"}}, 4},
 		{http.Header{own: {"1"}, envoy: {"1"}}, 1},
 	} {
 		checkInbound(t, "", tt.header, tt.retries)
+	}
+	const most = 1<<30 - 1
+	for name, retries := range map[string]map[string]int{
+		own: {"": 0, "0": 0, "1": 1, "17": 17, "007": 7, " 2 ": 2, "\t2": 2,
+			"2147483648": most, "99999999999999999999999999": most},
+		envoy: {"0": 0, "1": 0, "2": 1, "99999999999999999999": most - 1},
+		grpc:  {"0": 0, "1": 1, "4": 4},
+	} {
+		for value, want := range retries {
+			checkInbound(t, "", http.Header{name: {value}}, want)
+		}
 	}
 	for _, garbage := range []string{
 		"-1", "+1", "abc", "1.0", "1.5", "1.", ".1", "0x1", "1e3", "1_0", "1, 2", "1;q=1", "\u0661",
@@ -159,8 +156,7 @@ func TestInboundRetriesByName(t *testing.T) {
 func checkInbound(t *testing.T, name string, in http.Header, retries int) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s %q", name, in), func(t *testing.T) {
-		call := outboundCall{
-			cfg: httpretry.Config{AttemptHeader: name, Policy: immediateRetries(3)}}
+		call := outboundCall{cfg: httpretry.Config{AttemptHeader: name}}
 		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			call.send(t, r.Context(), s503)
 		})
@@ -182,51 +178,29 @@ func checkInbound(t *testing.T, name string, in http.Header, retries int) {
 	})
 }
 
-// Middleware knows the default header and those that it is given, whatever
-// their spelling. A Middleware inside another one adds its headers.
+// A Middleware may know several headers, whatever their spelling, and one inside
+// another adds its own. Neither writes to the caller's slice.
 func TestMiddlewareHeaders(t *testing.T) {
-	own, other := "x-my-try", "X-OTHER-TRY"
-	with := func(headers ...string) func(http.Handler) http.Handler {
-		return httpretry.MiddlewareConfig{Headers: headers}.Wrap
-	}
-	for _, tt := range []struct {
-		name       string
-		middleware func(http.Handler) http.Handler
-		header     string
-		attempts   int
-	}{
-		{"none", with(), "Retry-Attempt", 1},
-		{"none", with(), "X-My-Try", 3},
-		{"one", with(own), "Retry-Attempt", 1},
-		{"one", with(own), "X-My-Try", 1},
-		{"one", with(own), "X-Other-Try", 3},
-		{"two", with(own, other), "X-My-Try", 1},
-		{"two", with(own, other), "X-Other-Try", 1},
-		{"inside another", func(h http.Handler) http.Handler { return with()(with(own)(h)) },
-			"X-My-Try", 1},
-		{"around another", func(h http.Handler) http.Handler { return with(own)(with()(h)) },
-			"X-My-Try", 1},
-	} {
-		t.Run(tt.name+", "+tt.header, func(t *testing.T) {
-			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
-			tt.middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	all := []string{"x-my-try", "X-OTHER-TRY", "x-last-try"}
+	for _, header := range []string{"X-My-Try", "X-Other-Try"} {
+		for _, inside := range []bool{false, true} {
+			var call outboundCall
+			handler := wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				call.send(t, r.Context(), s503)
-			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{tt.header: {"1"}}))
-			assert.Len(t, call.base.Attempts(), tt.attempts)
-		})
+			}), all[:2]...)
+			if inside {
+				handler = httpretry.Middleware(handler)
+			}
+			handler.ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{header: {"1"}}))
+			assert.Len(t, call.base.Attempts(), 1, "%s, inside: %t", header, inside)
+		}
 	}
+	assert.Equal(t, []string{"x-my-try", "X-OTHER-TRY", "x-last-try"}, all)
 }
 
 // wrap is Wrap with headers.
 func wrap(next http.Handler, headers ...string) http.Handler {
 	return httpretry.MiddlewareConfig{Headers: headers}.Wrap(next)
-}
-
-// Wrap does not write to the caller's slice of headers.
-func TestWrapKeepsTheCallersHeaders(t *testing.T) {
-	all := []string{"x-my-try", "x-other-try"}
-	wrap(http.NotFoundHandler(), all[:1]...)
-	assert.Equal(t, []string{"x-my-try", "x-other-try"}, all)
 }
 
 func TestWrapChecksHeaders(t *testing.T) {
@@ -244,7 +218,7 @@ func TestWrapChecksHeaders(t *testing.T) {
 // The number that counts among those of two Middlewares, one inside the other,
 // is the largest.
 func TestMiddlewareInsideAnother(t *testing.T) {
-	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+	var call outboundCall
 	inner := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		call.send(t, r.Context(), s503)
 	}))
@@ -271,20 +245,14 @@ func TestMiddlewareCombinesWithContexts(t *testing.T) {
 		"WithoutRetries": {httpretry.WithoutRetries, "GET", []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inside := outboundCall{
-				method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
-			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			inside, around := outboundCall{method: tt.method}, outboundCall{method: tt.method}
+			receive(t.Context(), "7", func(r *http.Request) {
 				inside.send(t, tt.mark(r.Context()), s503)
-			})).ServeHTTP(
-				httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}))
+			})
 			assert.Equal(t, []string{"7"}, inside.headers("Retry-Attempt"))
-
-			around := outboundCall{
-				method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
-			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			receive(tt.mark(t.Context()), "0", func(r *http.Request) {
 				around.send(t, r.Context(), s503)
-			})).ServeHTTP(
-				httptest.NewRecorder(), inboundRequest(nil).WithContext(tt.mark(t.Context())))
+			})
 			assert.Equal(t, tt.alone, around.headers("Retry-Attempt"))
 		})
 	}
@@ -302,7 +270,6 @@ func TestSingleShot(t *testing.T) {
 		headers     []string
 		reason      httpretry.Reason
 	}{
-		"GET, 503": {"GET", "", script{s503}, once, httpretry.ReasonCallerRetries},
 		"GET, 429": {"GET", "", script{contract.Status(429, "Retry-After", "1")}, once,
 			httpretry.ReasonCallerRetries},
 		"GET, error": {"GET", "", script{contract.Fails(io.ErrUnexpectedEOF)}, once,
@@ -326,8 +293,7 @@ func TestSingleShot(t *testing.T) {
 			"GET", "", script{never, s503}, twice, httpretry.ReasonCallerRetries},
 	} {
 		t.Run(name, func(t *testing.T) {
-			call := outboundCall{
-				method: tt.method, key: tt.key, cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			call := outboundCall{method: tt.method, key: tt.key}
 			call.handle(t, "2", tt.steps...)
 			assert.Equal(t, tt.headers, call.headers("Retry-Attempt"))
 			assert.Equal(t, tt.reason, call.Reason())
@@ -340,7 +306,7 @@ func TestSingleShot(t *testing.T) {
 func TestSingleShotIsReported(t *testing.T) {
 	broken := errors.New("broken")
 	for _, s := range []contract.Step{s503, contract.Fails(broken)} {
-		call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+		var call outboundCall
 		call.handle(t, "1", s)
 		assert.Equal(t, s.Err, call.err, "as it came")
 		require.Len(t, call.Events, 1)
@@ -372,8 +338,7 @@ func TestSingleShotNeverSent(t *testing.T) {
 	// only requests that are not idempotent are watched
 	for method, want := range map[string]int{"POST": 3, "GET": 1} {
 		dials = 0
-		call := outboundCall{
-			method: method, cfg: httpretry.Config{Base: base, Policy: immediateRetries(3)}}
+		call := outboundCall{method: method, cfg: httpretry.Config{Base: base}}
 		call.handle(t, "1")
 		assert.Equal(t, want, dials, method)
 	}
@@ -387,7 +352,7 @@ func TestMiddlewareLeavesResponsesAlone(t *testing.T) {
 			s200, s503, contract.Status(429, "Retry-After", "3600"),
 			contract.Status(500, "X-Should-Retry", "false"), contract.Fails(io.EOF),
 		} {
-			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			var call outboundCall
 			rec := httptest.NewRecorder()
 			httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				assert.Same(t, rec, w)
@@ -405,7 +370,7 @@ func TestMiddlewareLeavesResponsesAlone(t *testing.T) {
 func TestMiddlewareLeavesRequestsAlone(t *testing.T) {
 	r := inboundRequest(http.Header{"Retry-Attempt": {"1"}, "Accept": {"*/*"}})
 	before := *r
-	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+	var call outboundCall
 	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, marked *http.Request) {
 		assert.Equal(t, r.Header, marked.Header)
 		assert.Same(t, r.URL, marked.URL)
@@ -425,27 +390,23 @@ func TestMarkerEndsWithHandler(t *testing.T) {
 		"exits":   runtime.Goexit,
 	} {
 		t.Run(name, func(t *testing.T) {
-			var left *http.Request
+			var left context.Context
 			var handling sync.WaitGroup
 			handling.Go(func() {
 				defer func() { _ = recover() }()
-				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					left = r.WithContext(context.WithoutCancel(r.Context()))
+				receive(t.Context(), "1", func(r *http.Request) {
+					left = context.WithoutCancel(r.Context())
 					leave()
-				})).ServeHTTP(
-					httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+				})
 			})
 			handling.Wait()
-			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
-			call.send(t, left.Context(), s503)
+			var call, another outboundCall
+			call.send(t, left, s503)
 			assert.Equal(t, []string{"", "1", "2"}, call.headers("Retry-Attempt"))
 			assert.Equal(t, httpretry.ReasonAttempts, call.Reason())
 
 			// The mark of a later inbound request in that context is its own.
-			another := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
-			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				another.send(t, r.Context(), s503)
-			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(nil).WithContext(left.Context()))
+			receive(left, "0", func(r *http.Request) { another.send(t, r.Context(), s503) })
 			assert.Len(t, another.base.Attempts(), 3)
 		})
 	}
@@ -456,17 +417,17 @@ func TestHandlerReturnsDuringCall(t *testing.T) {
 	var calls sync.WaitGroup
 	returned := make(chan struct{})
 	script := contract.Play(s503)
-	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+	var call outboundCall
 	sent := make(chan struct{}, 3)
 	call.cfg.Base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		sent <- struct{}{}
 		<-returned
 		return script.RoundTrip(req)
 	})
-	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	receive(t.Context(), "1", func(r *http.Request) {
 		calls.Go(func() { call.send(t, context.WithoutCancel(r.Context())) })
 		<-sent
-	})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+	})
 	close(returned)
 	calls.Wait()
 	assert.Len(t, script.Attempts(), 3)
@@ -479,36 +440,27 @@ func TestManyInbound(t *testing.T) {
 	var handlers sync.WaitGroup
 	for i := range 40 {
 		handlers.Go(func() {
-			retries := i % 4
-			want := []string{"", "1", "2"}
-			header := http.Header{}
-			if retries > 0 {
-				want = []string{strconv.Itoa(retries)}
-				header.Set("Retry-Attempt", want[0])
+			retries := strconv.Itoa(i % 4)
+			want := []string{retries}
+			if retries == "0" {
+				want = []string{"", "1", "2"}
 			}
-			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			receive(t.Context(), retries, func(r *http.Request) {
 				var calls sync.WaitGroup
 				for range 4 {
 					calls.Go(func() {
-						call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+						var call outboundCall
 						call.send(t, r.Context(), s503)
 						assert.Equal(t, want, call.headers("Retry-Attempt"))
 					})
 					r.Header.Set("Retry-Attempt", "9") // the handler's to change
 				}
 				calls.Wait()
-			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(header))
+			})
 		})
 	}
 	handlers.Wait()
 }
-
-// discardWriter is a ResponseWriter that does nothing.
-type discardWriter struct{ header http.Header }
-
-func (w *discardWriter) Header() http.Header         { return w.header }
-func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
-func (w *discardWriter) WriteHeader(int)             {}
 
 // Middleware costs a handler few allocations, and the requests that it sends
 // none. The first attempt for an inbound request that is no retry is the
@@ -517,12 +469,9 @@ func TestMiddlewareAllocations(t *testing.T) {
 	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	ok := newInstant().ok
-	transport := contract.Unchecked(t, fullConfig(
-		contract.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })))
+	transport := contract.Unchecked(t, fullConfig(contract.BaseFunc(newInstant().respond)))
 	var sends float64
-	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusOK)
+	inner := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Measure") != "" {
 			req := newGet(t).WithContext(r.Context())
 			sends = testing.AllocsPerRun(1000, func() {
@@ -532,7 +481,7 @@ func TestMiddlewareAllocations(t *testing.T) {
 			})
 		}
 	})
-	handler, w, r := httpretry.Middleware(inner), &discardWriter{http.Header{}}, inboundRequest(nil)
+	handler, w, r := httpretry.Middleware(inner), httptest.NewRecorder(), inboundRequest(nil)
 	added := testing.AllocsPerRun(1000, func() { handler.ServeHTTP(w, r) })
 	assert.LessOrEqual(t, added, 4.0)
 	handler.ServeHTTP(w, inboundRequest(http.Header{"Measure": {"1"}}))
@@ -540,17 +489,14 @@ func TestMiddlewareAllocations(t *testing.T) {
 }
 
 func BenchmarkMiddleware(b *testing.B) {
-	inner := http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	w, r := &discardWriter{http.Header{}}, inboundRequest(http.Header{"Accept": {"*/*"}})
-	for _, c := range []struct {
-		name    string
-		handler http.Handler
-	}{{"bare", inner}, {"Middleware", httpretry.Middleware(inner)}} {
-		b.Run(c.name, func(b *testing.B) {
+	inner := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	w, r := httptest.NewRecorder(), inboundRequest(http.Header{"Accept": {"*/*"}})
+	for name, handler := range map[string]http.Handler{
+		"bare": inner, "Middleware": httpretry.Middleware(inner)} {
+		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				c.handler.ServeHTTP(w, r)
+				handler.ServeHTTP(w, r)
 			}
 		})
 	}

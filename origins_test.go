@@ -22,13 +22,29 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// getOnce sends a GET and reads its response, if it gets one.
-func getOnce(t *testing.T, rt http.RoundTripper, url string) {
+// exchange sends req, and reads and closes its response, if it gets one.
+func exchange(t testing.TB, rt http.RoundTripper, req *http.Request) error {
 	t.Helper()
-	if resp, err := rt.RoundTrip(contract.Request(t, "GET", url, "")); err == nil {
+	resp, err := rt.RoundTrip(req)
+	if err == nil {
 		contract.ReadBody(t, resp)
 	}
+	return err
 }
+
+// getOnce is exchange for a GET whose error does not matter.
+func getOnce(t *testing.T, rt http.RoundTripper, url string) {
+	t.Helper()
+	_ = exchange(t, rt, contract.Request(t, "GET", url, ""))
+}
+
+// failingHosts is a base whose hosts fail if their names begin with "fail".
+var failingHosts = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(req.URL.Host, "fail") {
+		return answering(503)(req)
+	}
+	return answering(200)(req)
+})
 
 func TestOrigins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -57,9 +73,7 @@ func TestOrigins(t *testing.T) {
 
 		getOnce(t, transport, "https://a.test/?secret=1")
 		getOnce(t, transport, "https://A.test:443/")
-		resp, err := transport.RoundTrip(contract.Request(t, "POST", "https://a.test/1", ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "POST", "https://a.test/1", ""))
 		go getOnce(t, transport, "https://user:secret@a.test/secret")
 		go getOnce(t, transport, "http://b.test/")
 		go getOnce(t, transport, "http://b.test/")
@@ -149,13 +163,7 @@ func TestOriginsWaiting(t *testing.T) {
 				getOnce(t, transport, "http://a.test/")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			send := func() {
-				req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
-				if resp, err := transport.RoundTrip(req); err == nil {
-					contract.ReadBody(t, resp)
-				}
-			}
-			go send()
+			go func() { _ = exchange(t, transport, newGet(t).WithContext(ctx)) }()
 			synctest.Wait()
 			assert.Equal(t, 1, transport.Origins()[0].Waiting)
 			cancel()
@@ -169,20 +177,11 @@ func TestOriginsWaiting(t *testing.T) {
 // the policies are.
 func TestOriginsOfManyHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			if strings.HasPrefix(req.URL.Host, "fail") {
-				return contract.Play(s503).RoundTrip(req)
-			}
-			return contract.Play(s200).RoundTrip(req)
-		})
 		policy := contract.RetryEvery(time.Hour)
-		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.Unchecked(t, httpretry.Config{Base: failingHosts, Policy: policy})
 		ctx, cancel := context.WithCancel(t.Context())
 		send := func(url string) {
-			req := contract.Request(t, "GET", url, "").WithContext(ctx)
-			if resp, err := transport.RoundTrip(req); err == nil {
-				contract.ReadBody(t, resp)
-			}
+			_ = exchange(t, transport, contract.Request(t, "GET", url, "").WithContext(ctx))
 		}
 		send("http://early.test/")
 		go send("https://fail.test/")
@@ -273,11 +272,9 @@ func TestOriginsOfStrangeHosts(t *testing.T) {
 	zone := "[fe80::1%eth0 " + strings.Repeat("x", 31) + "]"
 	victim := "victim.test " + strings.Repeat("x", 32)
 	for _, host := range []string{zone, victim, "a.test\n\x1b[31m"} {
-		req := contract.Request(t, "GET", "http://a.test/", "")
+		req := newGet(t)
 		req.URL.Host = host
-		if resp, err := transport.RoundTrip(req); err == nil {
-			contract.ReadBody(t, resp)
-		}
+		contract.Send(t, transport, req)
 	}
 	var origins []string
 	for _, status := range transport.Origins() {
@@ -303,12 +300,10 @@ func TestOriginsOfHostsWithSecrets(t *testing.T) {
 			Policy:  policy,
 			Observe: httpretry.LogEvents(slog.New(slog.NewTextHandler(&log, nil))),
 		})
-		req := contract.Request(t, "GET", "http://a.test/", "")
+		req := newGet(t)
 		req.URL.Host = host
-		resp, err := transport.RoundTrip(req)
-		require.NoError(t, err, host)
-		contract.ReadBody(t, resp)
-		_, err = transport.RoundTrip(req)
+		contract.Send(t, transport, req)
+		_, err := transport.RoundTrip(req)
 		assert.ErrorContains(t, err, "http://REDACTED asked for a pause")
 		assert.NotContains(t, err.Error(), "secret")
 		assert.Equal(t, "http://REDACTED", transport.Origins()[0].Origin, host)
@@ -320,16 +315,14 @@ func TestOriginsOfHostsWithSecrets(t *testing.T) {
 // A failure is that of an attempt. The policy decides what a failure is.
 func TestOriginsOfFailures(t *testing.T) {
 	const unavailable = "503 Service Unavailable"
-	once := func(p *httpretry.Policy) { p.MaxAttempts = 1 }
 	classify := func(o httpretry.Outcome) func(*httpretry.Policy) {
 		return func(p *httpretry.Policy) {
 			p.MaxAttempts = 1
 			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return o }
 		}
 	}
-	broken := contract.Fails(io.ErrUnexpectedEOF)
 	for name, tt := range map[string]struct {
-		post         bool
+		method       string // "" is GET
 		steps        script
 		change       func(*httpretry.Policy)
 		last         string
@@ -337,27 +330,21 @@ func TestOriginsOfFailures(t *testing.T) {
 		withoutRetry int
 	}{
 		"success":        {steps: script{s200}},
-		"permanent":      {steps: script{contract.Status(404)}},
+		"permanent":      {steps: script{s404}},
 		"retry succeeds": {steps: script{s503, s200}, last: unavailable},
 		"retry fails": {steps: script{s503, contract.Status(502)},
 			last: "502 Bad Gateway", after: time.Second},
-		"not idempotent": {post: true, steps: script{s503}, last: unavailable, withoutRetry: 1},
-		"not idempotent, error": {post: true, steps: script{broken},
-			last: "connection broken", withoutRetry: 1},
-		"one attempt": {steps: script{s503}, change: once, last: unavailable, withoutRetry: 1},
+		"not idempotent": {method: "POST", steps: script{s503}, last: unavailable, withoutRetry: 1},
 		"no budget": {steps: script{s503}, last: unavailable, withoutRetry: 1,
 			change: func(p *httpretry.Policy) { p.Budget = contract.UsedUp{} }},
-		"permanent error": {steps: script{broken}, change: classify(httpretry.Final),
+		"permanent error": {steps: script{reset}, change: classify(final),
 			last: "connection broken", withoutRetry: 1},
-		"permanent by the policy": {steps: script{s503}, change: classify(httpretry.Final)},
-		"failure by the policy": {steps: script{s200}, change: classify(httpretry.Transient),
+		"permanent by the policy": {steps: script{s503}, change: classify(final)},
+		"failure by the policy": {steps: script{s200}, change: classify(transient),
 			last: "200 OK", withoutRetry: 1},
 		"invalid status": {steps: script{contract.Status(1200)},
-			change: classify(httpretry.Transient), last: "invalid status", withoutRetry: 1},
-		"forbidden by the server": {steps: script{contract.Status(503, "X-Should-Retry", "false")},
-			last: unavailable, withoutRetry: 1},
-		"too long a wait": {steps: script{contract.Status(503, "Retry-After", "600")},
-			last: unavailable, withoutRetry: 1},
+			change: classify(transient), last: "invalid status", withoutRetry: 1},
+		"forbidden": {steps: script{refuses(503)}, last: unavailable, withoutRetry: 1},
 	} {
 		contract.Bubble(t, name, func(t *testing.T) {
 			policy := contract.RetryEvery(time.Second)
@@ -367,17 +354,11 @@ func TestOriginsOfFailures(t *testing.T) {
 			}
 			transport := contract.Unchecked(t, httpretry.Config{
 				Base: contract.Play(tt.steps...), Policy: policy})
-			method, at := "GET", time.Time{}
-			if tt.post {
-				method = "POST"
-			}
+			at := time.Time{}
 			if tt.last != "" {
 				at = time.Now().Add(tt.after)
 			}
-			req := contract.Request(t, method, "http://a.test/", "")
-			if resp, err := transport.RoundTrip(req); err == nil {
-				contract.ReadBody(t, resp)
-			}
+			_ = exchange(t, transport, contract.Request(t, tt.method, "http://a.test/", ""))
 			// SetPolicies keeps the failures of the host.
 			for range 2 {
 				status := transport.Origins()[0]
@@ -398,15 +379,10 @@ func TestOriginsOfFailuresOfTheCaller(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	transport := contract.Unchecked(t, httpretry.Config{Base: canceling})
-	_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	_, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 	require.ErrorIs(t, err, context.Canceled)
 
-	reading := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		_, err := io.Copy(io.Discard, req.Body)
-		_ = req.Body.Close()
-		return nil, err
-	})
-	other := contract.Unchecked(t, httpretry.Config{Base: reading})
+	other := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200)})
 	body := io.NopCloser(iotest.ErrReader(errors.New("no disk")))
 	_, err = other.RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
 	require.ErrorContains(t, err, "no disk")
@@ -422,32 +398,23 @@ func TestOriginsOfFailuresOfTheCaller(t *testing.T) {
 // A request whose retry is never sent ends without one, unless its caller has
 // canceled it.
 func TestOriginsOfRetriesNeverSent(t *testing.T) {
-	for name, tt := range map[string]struct {
-		cancels      bool
-		withoutRetry int
-	}{
-		"the host cools down": {withoutRetry: 2},
-		"the caller cancels":  {cancels: true},
-	} {
+	for name, withoutRetry := range map[string]int{
+		"the host cools down": 2, "the caller cancels": 0} {
 		contract.Bubble(t, name, func(t *testing.T) {
 			transport := contract.Unchecked(t, httpretry.Config{
-				Base:   contract.Play(s503, contract.Status(429, "Retry-After", "600")),
-				Policy: contract.RetryEvery(time.Minute),
-			})
+				Base: contract.Play(s503, asksFor(600)), Policy: contract.RetryEvery(time.Minute)})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
-				req := contract.Request(t, "GET", "http://a.test/", "")
-				_, err := transport.RoundTrip(req.WithContext(ctx))
-				assert.Error(t, err)
+				assert.Error(t, exchange(t, transport, newGet(t).WithContext(ctx)))
 			}()
 			synctest.Wait()
-			if tt.cancels {
+			if withoutRetry == 0 {
 				cancel()
 			} else {
 				getOnce(t, transport, "http://a.test/")
 			}
 			time.Sleep(time.Hour)
-			assert.Equal(t, tt.withoutRetry, transport.Origins()[0].FailedWithoutRetry)
+			assert.Equal(t, withoutRetry, transport.Origins()[0].FailedWithoutRetry)
 			cancel()
 		})
 	}
@@ -460,14 +427,10 @@ func TestOriginsOfBrokenBodies(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if req.Header.Get("Range") != "" {
-					return contract.Play(contract.Status(502)).RoundTrip(req)
+					return answering(502)(req)
 				}
-				resp := &http.Response{
-					StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, ContentLength: 10,
-					Header: http.Header{}, Request: req,
-					Body: io.NopCloser(io.MultiReader(
-						strings.NewReader("12345"), iotest.ErrReader(io.ErrUnexpectedEOF))),
-				}
+				resp := respond(req, 200, io.ErrUnexpectedEOF, "12345")
+				resp.ContentLength = 10
 				if validated {
 					resp.Header.Set("Etag", `"a"`)
 				}
@@ -476,11 +439,10 @@ func TestOriginsOfBrokenBodies(t *testing.T) {
 			policy := contract.RetryEvery(time.Second)
 			policy.Resume, policy.MaxAttempts = true, 2
 			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-			resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-			require.NoError(t, err)
+			resp := get(t, transport)
 			assert.Empty(t, transport.Origins()[0].LastFailure)
 			start := time.Now()
-			_, err = io.ReadAll(resp.Body)
+			_, err := io.ReadAll(resp.Body)
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			require.NoError(t, resp.Body.Close())
 			status := transport.Origins()[0]
@@ -499,18 +461,12 @@ func TestOriginsOfBrokenBodies(t *testing.T) {
 // The failures of a host are known for as long as it fails, however long ago
 // its policy was looked up.
 func TestOriginsRememberHostsThatFail(t *testing.T) {
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		if req.URL.Host == "fails.test" {
-			return contract.Play(s503).RoundTrip(req)
-		}
-		return contract.Play(s200).RoundTrip(req)
-	})
-	transport := contract.Unchecked(t, httpretry.Config{Base: base,
+	transport := contract.Unchecked(t, httpretry.Config{Base: failingHosts,
 		Policy: httpretry.Policy{MaxAttempts: 1}})
 	for i, name := range hostNames(3000) {
 		getOnce(t, transport, "http://"+name)
 		if i%100 == 0 {
-			getOnce(t, transport, "http://fails.test/")
+			getOnce(t, transport, "http://fail.test/")
 		}
 	}
 	failures := 0
@@ -575,36 +531,26 @@ func TestOriginsOfBudgetsThatDoNotCompare(t *testing.T) {
 // time of the Window stands still.
 func TestOriginsRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fails := 0 // every so many requests
-		n := 0
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			if n++; fails > 0 && n%fails == 0 {
-				return contract.Play(s503).RoundTrip(req)
-			}
-			return contract.Play(s200).RoundTrip(req)
-		})
 		policy := httpretry.Policy{MaxAttempts: 1}
-		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.Unchecked(t,
+			httpretry.Config{Base: contract.Scripts{}, Policy: policy})
 		recent := func() [2]int {
 			b := transport.Origins()[0].Budgets[0]
 			return [2]int{b.RecentSuccesses, b.RecentFailures}
 		}
-		send := func(n int) {
+		repeat := func(n int, step contract.Step) {
 			for range n {
-				getOnce(t, transport, "http://a.test/")
+				send(t, transport, "GET", step)
 			}
 		}
-		send(400)
-		assert.Equal(t, [2]int{400, 0}, recent())
-		fails = 20
-		send(100)
-		assert.Equal(t, [2]int{495, 5}, recent())
+		repeat(495, s200)
+		assert.Equal(t, [2]int{495, 0}, recent())
+		repeat(5, s503)
 		time.Sleep(30 * time.Second)
-		fails = 1
-		send(100)
+		repeat(100, s503)
 		assert.Equal(t, [2]int{495, 105}, recent())
 		time.Sleep(35 * time.Second)
-		send(10)
+		repeat(10, s503)
 		assert.Equal(t, [2]int{0, 110}, recent(), "an outage is 100 %")
 		time.Sleep(time.Hour)
 		assert.Equal(t, [2]int{0, 0}, recent())
@@ -620,11 +566,9 @@ func TestOriginsRecentRetries(t *testing.T) {
 		policy.Budget = nil
 		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 		getOnce(t, transport, "http://a.test/")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		go func() { time.Sleep(time.Millisecond); cancel() }()
-		_, err := transport.RoundTrip(
-			contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		b := transport.Origins()[0].Budgets[0]
 		assert.Equal(t, [2]int{1, 1}, [2]int{b.RecentSuccesses, b.RecentFailures})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,12 +29,10 @@ func attemptsPolicy(n int) httpretry.Policy {
 	return p
 }
 
-// roundTrips sends a GET and returns the number of its attempts.
-func roundTrips(t *testing.T, rt http.RoundTripper, url string) int {
+// attemptsOf sends a request and returns the number of its attempts.
+func attemptsOf(t *testing.T, rt http.RoundTripper, method, url string) int {
 	t.Helper()
-	resp := contract.Send(t, rt, contract.Request(t, "GET", url, ""))
-	attempts := httpretry.ResultOf(resp).Attempts
-	return attempts
+	return httpretry.ResultOf(contract.Send(t, rt, contract.Request(t, method, url, ""))).Attempts
 }
 
 func TestSetPoliciesAppliesToRequestsThatBeginLater(t *testing.T) {
@@ -44,17 +43,17 @@ func TestSetPoliciesAppliesToRequestsThatBeginLater(t *testing.T) {
 			Policies: map[string]httpretry.Policy{"a.test": attemptsPolicy(4)},
 		})
 		underWay := make(chan int)
-		go func() { underWay <- roundTrips(t, transport, "http://a.test/") }()
+		go func() { underWay <- attemptsOf(t, transport, "GET", "http://a.test/") }()
 		synctest.Wait() // it waits for its second attempt
 
 		require.NoError(t, transport.SetPolicies(attemptsPolicy(3),
 			map[string]httpretry.Policy{"b.test": attemptsPolicy(5)}))
-		assert.Equal(t, 3, roundTrips(t, transport, "http://a.test/"))
-		assert.Equal(t, 5, roundTrips(t, transport, "http://b.test/"))
+		assert.Equal(t, 3, attemptsOf(t, transport, "GET", "http://a.test/"))
+		assert.Equal(t, 5, attemptsOf(t, transport, "GET", "http://b.test/"))
 		assert.Equal(t, 4, <-underWay)
 
 		require.NoError(t, transport.SetPolicies(attemptsPolicy(1), nil))
-		assert.Equal(t, 1, roundTrips(t, transport, "http://b.test/"))
+		assert.Equal(t, 1, attemptsOf(t, transport, "GET", "http://b.test/"))
 		assert.Same(t, base, transport.Unwrap())
 	})
 }
@@ -67,29 +66,28 @@ func TestSetPoliciesOfZeroTransport(t *testing.T) {
 	var transport httpretry.RetryTransport
 	require.Error(t, transport.SetPolicies(httpretry.Policy{MaxElapsed: -1}, nil))
 	require.NoError(t, transport.SetPolicies(contract.RetryEvery(0), nil))
-	assert.Equal(t, 5, roundTrips(t, &transport, server.URL))
+	assert.Equal(t, 5, attemptsOf(t, &transport, "GET", server.URL))
 	transport.CloseIdleConnections()
 }
 
 func TestSetPoliciesKeepsBudgetsAndCooldowns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := contract.Play(s503, s503, s503, s503, s503, s503, s503, s503,
-			contract.Status(429, "Retry-After", "30"), s200)
+		base := contract.Play(append(slices.Repeat(script{s503}, 8), asksFor(30), s200)...)
 		policy := contract.RetryEvery(0)
 		policy.Budget = nil
 		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-		assert.Equal(t, 5, roundTrips(t, transport, "http://a.test/"))
+		assert.Equal(t, 5, attemptsOf(t, transport, "GET", "http://a.test/"))
 		require.NoError(t, transport.SetPolicies(policy, nil))
-		assert.Equal(t, 2, roundTrips(t, transport, "http://a.test/"), "the Burst is used up")
+		assert.Equal(t, 2, attemptsOf(t, transport, "GET", "http://a.test/"),
+			"the Burst is used up")
 		policy.MaxAttempts, policy.Cooldown = 1, httpretry.CooldownFail
 		require.NoError(t, transport.SetPolicies(policy, nil))
-		assert.Equal(t, 1, roundTrips(t, transport, "http://a.test/"))
-		assert.Equal(t, 1, roundTrips(t, transport, "http://a.test/"))
+		assert.Equal(t, 1, attemptsOf(t, transport, "GET", "http://a.test/"))
+		assert.Equal(t, 1, attemptsOf(t, transport, "GET", "http://a.test/"))
 		require.NoError(t, transport.SetPolicies(policy,
 			map[string]httpretry.Policy{"a.test": policy}))
 		_, err := transport.RoundTrip(newGet(t))
-		var cooling *httpretry.CooldownError
-		require.ErrorAs(t, err, &cooling)
+		requireError(t, err, 0, httpretry.ReasonCooldown)
 		assert.Len(t, base.Attempts(), 9)
 	})
 }
@@ -99,7 +97,7 @@ func TestSetPoliciesKeepsObserverAndAttemptHeader(t *testing.T) {
 	transport := contract.Unchecked(t, httpretry.Config{
 		Base: base, Observe: record.Observe, AttemptHeader: "X-Try"})
 	require.NoError(t, transport.SetPolicies(contract.RetryEvery(0), nil))
-	assert.Equal(t, 2, roundTrips(t, transport, "http://a.test/"))
+	assert.Equal(t, 2, attemptsOf(t, transport, "GET", "http://a.test/"))
 	assert.Len(t, record.Events, 2)
 	assert.Equal(t, "1", base.Attempts()[1].Header.Get("X-Try"))
 }
@@ -124,7 +122,7 @@ httpretry: policies["*"]: matches every host: use policy for that
 httpretry: policies["a.test"].AttemptTimeout: 30ns: want at least 1ms, or 0 for no timeout
 httpretry: policies["b.test"]: means the same as "B.test": want only one of them
 httpretry: policies["b.test"].IdempotencyHeader: "X-Try": want another header than Config.AttemptHeader`)
-	assert.Equal(t, 5, roundTrips(t, transport, "http://valid.test/"))
+	assert.Equal(t, 5, attemptsOf(t, transport, "GET", "http://valid.test/"))
 
 	none := contract.Unchecked(t, httpretry.Config{Base: base, AttemptHeader: "-"})
 	require.NoError(t, none.SetPolicies(httpretry.Policy{IdempotencyHeader: "Retry-Attempt"}, nil))
@@ -145,8 +143,7 @@ func TestSetPoliciesDoesNotConcernResumes(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, resp.Body.Close())
-		attempts := httpretry.ResultOf(resp).Attempts
-		assert.Equal(t, 3, attempts)
+		contract.HasResult(t, resp, 3, httpretry.ReasonSuccess)
 	})
 }
 
@@ -174,8 +171,7 @@ func TestSetPoliciesBelowClients(t *testing.T) {
 		}
 		all := req.Context().Value(seen{}).(*[]int)
 		*all = append(*all, n)
-		return &http.Response{
-			StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		return answering(503)(req)
 	})
 	var events atomic.Int64
 	transport := contract.Unchecked(t, httpretry.Config{
@@ -191,11 +187,7 @@ func TestSetPoliciesBelowClients(t *testing.T) {
 		var attempts []int
 		req := contract.Request(t, "POST", fmt.Sprintf("http://%d.a.test/", n%16), "")
 		ctx := context.WithValue(t.Context(), seen{}, &attempts)
-		resp, err := transport.RoundTrip(req.WithContext(ctx))
-		if !assert.NoError(t, err) {
-			return
-		}
-		assert.Equal(t, 503, resp.StatusCode)
+		assert.NoError(t, exchange(t, transport, req.WithContext(ctx)))
 		for _, n := range attempts {
 			assert.Equal(t, len(attempts), n, "%v", attempts)
 		}
@@ -258,21 +250,11 @@ func TestDownloadsDoNotKeepOldPolicies(t *testing.T) {
 	}
 }
 
-// routedAttempts sends a request and returns the number of its attempts.
-func routedAttempts(t *testing.T, rt http.RoundTripper, method, url string) int {
-	t.Helper()
-	req := contract.Request(t, method, url, "")
-	resp := contract.Send(t, rt, req)
-	attempts := httpretry.ResultOf(resp).Attempts
-	return attempts
-}
-
 // A key with a method or a path has the policy of the requests that it matches.
 // All others have the policy of the next key that matches.
 func TestPoliciesOfMethodsAndPaths(t *testing.T) {
 	attempts := func(n int) httpretry.Policy {
-		p := contract.RetryEvery(0)
-		p.MaxAttempts = n
+		p := immediateRetries(n)
 		p.Idempotent = func(*http.Request) bool { return true }
 		return p
 	}
@@ -312,7 +294,7 @@ func TestPoliciesOfMethodsAndPaths(t *testing.T) {
 		} {
 			method, url, _ := strings.Cut(line, " ")
 			cfg.Base = contract.Play(s503)
-			assert.Equal(t, want, routedAttempts(t, contract.New(t, cfg), method, url), line)
+			assert.Equal(t, want, attemptsOf(t, contract.New(t, cfg), method, url), line)
 		}
 	}
 }
@@ -320,11 +302,7 @@ func TestPoliciesOfMethodsAndPaths(t *testing.T) {
 // Budgets and cool-downs are of the origin, whatever the key.
 func TestRoutesShareBudgetAndCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		steps := make(script, 7, 9)
-		for i := range steps {
-			steps[i] = s503
-		}
-		base := contract.Play(append(steps, contract.Status(429, "Retry-After", "30"), s200)...)
+		base := contract.Play(append(slices.Repeat(script{s503}, 7), asksFor(30), s200)...)
 		policy := contract.RetryEvery(0)
 		policy.Budget = nil
 		waits := policy
@@ -334,10 +312,10 @@ func TestRoutesShareBudgetAndCooldown(t *testing.T) {
 		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy,
 			Policies: map[string]httpretry.Policy{
 				"a.test/x": policy, "a.test/wait": waits, "a.test/once": once}})
-		assert.Equal(t, 5, routedAttempts(t, transport, "GET", "http://a.test/x"))
-		assert.Equal(t, 2, routedAttempts(t, transport, "GET", "http://a.test/y"),
+		assert.Equal(t, 5, attemptsOf(t, transport, "GET", "http://a.test/x"))
+		assert.Equal(t, 2, attemptsOf(t, transport, "GET", "http://a.test/y"),
 			"the Burst is used up")
-		assert.Equal(t, 1, routedAttempts(t, transport, "GET", "http://a.test/once"))
+		assert.Equal(t, 1, attemptsOf(t, transport, "GET", "http://a.test/once"))
 		_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/wait", ""))
 		var cooling *httpretry.CooldownError
 		require.ErrorAs(t, err, &cooling)
@@ -351,12 +329,10 @@ func TestContextsChangePoliciesOfRoutes(t *testing.T) {
 		Base:     contract.Play(s503),
 		Policies: map[string]httpretry.Policy{"a.test/x": contract.RetryEvery(0)},
 	}
-	ctx := httpretry.WithPolicyFunc(t.Context(),
-		func(p httpretry.Policy) httpretry.Policy { p.MaxAttempts++; return p })
+	ctx := changed(t.Context(), func(p *httpretry.Policy) { p.MaxAttempts++ })
 	req := contract.Request(t, "GET", "http://a.test/x", "")
 	resp := contract.Send(t, contract.New(t, cfg), req.WithContext(ctx))
-	attempts := httpretry.ResultOf(resp).Attempts
-	assert.Equal(t, 6, attempts)
+	contract.HasResult(t, resp, 6, httpretry.ReasonAttempts)
 }
 
 func TestNewReportsErrorsOfRoutes(t *testing.T) {
@@ -387,7 +363,7 @@ func TestBudgetsOfRoutes(t *testing.T) {
 		},
 	})
 	for _, path := range []string{"", "x", "y", "z", "", "x"} {
-		routedAttempts(t, transport, "GET", "http://a.test/"+path)
+		attemptsOf(t, transport, "GET", "http://a.test/"+path)
 	}
 	successes := make(map[string]int)
 	for _, budget := range transport.Origins()[0].Budgets {
@@ -404,9 +380,7 @@ func TestHostsOfManyRoutesAreSmall(t *testing.T) {
 	for i := range keys {
 		policies[fmt.Sprintf("*.w.test/%05d", i)] = httpretry.Policy{}
 	}
-	ok := newInstant().ok
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policies: policies})
+	transport := contract.Unchecked(t, httpretry.Config{Base: newInstant(), Policies: policies})
 	var requests []*http.Request
 	for i := range hosts {
 		for j := range 10 {

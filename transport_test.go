@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -67,7 +66,8 @@ func newGet(t testing.TB) *http.Request {
 // retries is the caller's, unread. Hazard I7: it is, too, if the budget is used
 // up. Hazard J6: a 409 to a request with a key may mean that the first attempt is
 // still being processed. A 422 means that the key was used for another request.
-// Hazard K10: an Event has either a response or an error.
+// Hazard K10: an Event has either a response or an error. Hazard K3: the error of
+// a single attempt is Base's own, unless the budget is used up.
 func TestFlow(t *testing.T) {
 	type policy = httpretry.Policy
 	const (
@@ -120,8 +120,12 @@ func TestFlow(t *testing.T) {
 			script{later}, 1, retryAfter, 503},
 		{"no retries wanted", "GET", "", func(p *policy) { p.MaxAttempts = 1 },
 			script{s503}, 1, disabled, 503},
+		{"no retries wanted, error", "PUT", "", func(p *policy) { p.MaxAttempts = 1 },
+			script{reset}, 1, disabled, 0},
 		{"too late", "GET", "", func(p *policy) { p.MaxElapsed = 2500 * time.Millisecond },
 			script{s503}, 3, maxElapsed, 503},
+		{"too late, error", "PUT", "", func(p *policy) { p.MaxElapsed = time.Millisecond },
+			script{reset}, 1, maxElapsed, 0},
 		{"just in time", "GET", "", func(p *policy) { p.MaxElapsed = 2 * time.Second },
 			script{s503}, 3, maxElapsed, 503},
 		{"no budget", "GET", "", func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: 2} },
@@ -159,14 +163,12 @@ func TestFlow(t *testing.T) {
 				assert.Equal(t, "body of "+strconv.Itoa(tt.status), contract.ReadBody(t, resp))
 			} else {
 				wantErr := tt.steps[len(tt.steps)-1].Err
-				require.ErrorIs(t, err, wantErr)
-				var all *httpretry.Error
 				if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
 					assert.True(t, err == wantErr,
 						"a single attempt's error is returned as it came")
-				} else if assert.ErrorAs(t, err, &all) {
-					assert.Equal(t, tt.attempts, all.Attempts)
-					assert.Equal(t, tt.reason, all.Reason)
+				} else {
+					assert.Equal(t, &httpretry.Error{
+						Attempts: tt.attempts, Reason: tt.reason, Err: wantErr}, err)
 				}
 			}
 			for _, wait := range base.Waits() {
@@ -196,45 +198,40 @@ func assertEvents(t *testing.T, events *contract.Record, attempts int, req *http
 }
 
 // Hazard A1, A9: a request that needs one attempt is sent as it is, and the
-// base's response or error is returned as it is.
+// base's response or error is returned as it is. Its Request is the caller's,
+// which net/http may have copied.
 func TestSuccessIsLeftAlone(t *testing.T) {
-	want := &http.Response{StatusCode: 200, Body: http.NoBody}
-	var got *http.Request
-	base := contract.BaseFunc(
-		func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
+	keyed := contract.Request(t, "POST", "http://a.test/", "body")
+	keyed.Header.Set("Idempotency-Key", "k")
 	for name, req := range map[string]*http.Request{
 		"GET":        newGet(t),
 		"PUT":        contract.Request(t, "PUT", "http://a.test/", "body"),
-		"keyed POST": contract.Request(t, "POST", "http://a.test/", "body"),
+		"keyed POST": keyed,
 	} {
-		t.Run(name, func(t *testing.T) {
-			if req.Method == "POST" {
-				req.Header.Set("Idempotency-Key", "k")
-			}
+		for _, by := range []*http.Request{nil, req, req.WithContext(req.Context())} {
+			want := &http.Response{StatusCode: 200, Body: http.NoBody, Request: by}
+			base := contract.BaseFunc(func(sent *http.Request) (*http.Response, error) {
+				assert.Same(t, req, sent, name)
+				return want, nil
+			})
 			resp, err := contract.Unchecked(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
-			assert.Same(t, want, resp)
-			assert.Same(t, req, got)
-		})
+			assert.Same(t, want, resp, name)
+			assert.Same(t, req, resp.Request, name)
+		}
 	}
 }
 
 func TestAttemptHeader(t *testing.T) {
-	for _, tt := range []struct {
-		configured string
-		name       string
-	}{
-		{"", "Retry-Attempt"},
-		{"x-my-attempt", "X-My-Attempt"},
-		{"-", ""},
-	} {
-		t.Run(tt.configured, func(t *testing.T) {
+	for configured, name := range map[string]string{
+		"": "Retry-Attempt", "x-my-attempt": "X-My-Attempt", "-": ""} {
+		t.Run(configured, func(t *testing.T) {
 			base := contract.Play(s503, s503, s200)
 			transport := contract.New(t, httpretry.Config{
-				Base: base, Policy: contract.RetryEvery(0), AttemptHeader: tt.configured})
+				Base: base, Policy: contract.RetryEvery(0), AttemptHeader: configured})
 			contract.Send(t, transport, newGet(t))
-			want := []http.Header{{}, {tt.name: {"1"}}, {tt.name: {"2"}}}
-			if tt.name == "" {
+			want := []http.Header{{}, {name: {"1"}}, {name: {"2"}}}
+			if name == "" {
 				want = []http.Header{{}, {}, {}}
 			}
 			for i, a := range base.Attempts() {
@@ -273,50 +270,36 @@ func TestResponseRequest(t *testing.T) {
 // from the one that the layer got.
 func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 	type key struct{}
-	for name, tt := range map[string]struct {
-		change func(*http.Request) *http.Request
-		get    func(*http.Request) any
-	}{
-		"URL": {
-			func(r *http.Request) *http.Request {
-				r.URL = &url.URL{Scheme: "http", Host: "layer"}
-				return r
-			},
-			func(r *http.Request) any { return r.URL.Host },
-		},
-		"method": {
-			func(r *http.Request) *http.Request { r.Method = "layer"; return r },
-			func(r *http.Request) any { return r.Method },
-		},
-		"host": {
-			func(r *http.Request) *http.Request { r.Host = "layer"; return r },
-			func(r *http.Request) any { return r.Host },
-		},
-		"header": {
-			func(r *http.Request) *http.Request {
-				r.Header = http.Header{"X-By": {"layer"}}
-				return r
-			},
-			func(r *http.Request) any { return r.Header.Get("X-By") },
-		},
-		"context": {
-			func(r *http.Request) *http.Request {
-				return r.WithContext(context.WithValue(r.Context(), key{}, "layer"))
-			},
-			func(r *http.Request) any { return r.Context().Value(key{}) },
-		},
+	for name, change := range map[string]func(*http.Request){
+		"URL":     func(r *http.Request) { r.URL = &url.URL{Scheme: "http", Host: "layer"} },
+		"method":  func(r *http.Request) { r.Method = "layer" },
+		"host":    func(r *http.Request) { r.Host = "layer" },
+		"header":  func(r *http.Request) { r.Header = http.Header{"X-By": {"layer"}} },
+		"context": func(*http.Request) {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			script := contract.Play(s503, s200)
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				resp, err := script.RoundTrip(req)
-				resp.Request = tt.change(req.WithContext(req.Context()))
-				return resp, err
+		for _, steps := range []script{{s200}, {s503, s200}} {
+			t.Run(fmt.Sprintf("%s/%d", name, len(steps)), func(t *testing.T) {
+				script := contract.Play(steps...)
+				var own *http.Request
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					resp, err := script.RoundTrip(req)
+					ctx := req.Context()
+					if name == "context" {
+						ctx = context.WithValue(ctx, key{}, "layer")
+					}
+					own = req.WithContext(ctx)
+					change(own)
+					resp.Request = own
+					return resp, err
+				})
+				resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), newGet(t))
+				got := resp.Request
+				assert.Equal(t, []any{own.URL, own.Method, own.Host, own.Header},
+					[]any{got.URL, got.Method, got.Host, got.Header})
+				assert.Equal(t, own.Context().Value(key{}), got.Context().Value(key{}))
+				contract.HasResult(t, resp, len(steps), httpretry.ReasonSuccess)
 			})
-			resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), newGet(t))
-			assert.Equal(t, "layer", tt.get(resp.Request))
-			contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
-		})
+		}
 	}
 }
 
@@ -445,9 +428,7 @@ func TestNoHeaderMap(t *testing.T) {
 		}
 	}
 	send(t.Context())
-	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { send(r.Context()) })
-	httpretry.Middleware(handler).ServeHTTP(
-		httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+	receive(t.Context(), "1", func(r *http.Request) { send(r.Context()) })
 
 	// A layer that has sent nothing does not make it one that is sent either.
 	script, net := contract.Play(refused), srv.Client().Transport
@@ -471,40 +452,8 @@ func TestNoHeaderMap(t *testing.T) {
 	assert.Len(t, base.Attempts(), 1)
 }
 
-// Hazard A2: a base that modifies the header of an attempt affects no other
-// attempt.
-func TestHeaderPerAttempt(t *testing.T) {
-	// With each of these, even the first attempt is a copy.
-	for name, set := range map[string]func(*httpretry.Policy){
-		"NewIdempotencyKey": func(p *httpretry.Policy) {
-			p.NewIdempotencyKey = httpretry.RandomKey
-		},
-		"AttemptTimeout": func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inner := contract.Play(s425, s425, s200)
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				req.Header.Add("X-Added", "1")
-				if v := req.Header["X-Given"]; v != nil {
-					v[0] = "changed"
-				}
-				return inner.RoundTrip(req)
-			})
-			req := contract.Request(t, "POST", "http://a.test/", "")
-			req.Header.Set("X-Given", "given")
-			policy := contract.RetryEvery(0)
-			set(&policy)
-			contract.Send(t, contract.With(t, base, policy), req)
-			require.Len(t, inner.Attempts(), 3)
-			for _, a := range inner.Attempts() {
-				assert.Equal(t, []string{"1"}, a.Header["X-Added"])
-			}
-			assert.Equal(t, http.Header{"X-Given": {"given"}}, req.Header)
-		})
-	}
-}
-
-// Hazard A2: an attempt has the caller's header, and shares nothing with it.
+// Hazard A2: each attempt has the caller's header, and shares nothing with it or
+// with another attempt.
 func TestHeaderCopy(t *testing.T) {
 	many := http.Header{}
 	for i := range 8 {
@@ -525,7 +474,9 @@ func TestHeaderCopy(t *testing.T) {
 			req := contract.Request(t, "POST", "http://a.test/", "")
 			req.Header = given
 			want := given.Clone()
+			attempts := 0
 			base := contract.BaseFunc(func(sent *http.Request) (*http.Response, error) {
+				attempts++
 				assert.Equal(t, want, sent.Header)
 				for name, values := range sent.Header {
 					sent.Header[name] = append(values, "added")
@@ -537,10 +488,11 @@ func TestHeaderCopy(t *testing.T) {
 					assert.Equal(t, []string{"added"}, values[len(values)-1:])
 					assert.NotContains(t, values[:len(values)-1], "added", "of another field")
 				}
-				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody},
-					nil
+				return answering(425)(sent)
 			})
-			contract.Send(t, contract.New(t, httpretry.Config{Base: base}), req)
+			contract.Send(t, contract.New(t, httpretry.Config{
+				Base: base, Policy: immediateRetries(3), AttemptHeader: "-"}), req)
+			assert.Equal(t, 3, attempts)
 			assert.Equal(t, want, req.Header)
 			for _, values := range req.Header {
 				assert.NotContains(t, values[:cap(values)], "added")
@@ -549,7 +501,7 @@ func TestHeaderCopy(t *testing.T) {
 	}
 }
 
-// Hazard A11: the zero value works.
+// Hazard A11, K2: the zero value works. Unwrap returns the base.
 func TestZeroTransport(t *testing.T) {
 	srv := contract.NewServer(t,
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
@@ -559,16 +511,11 @@ func TestZeroTransport(t *testing.T) {
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	assert.Equal(t, "hello", contract.ReadBody(t, resp))
+	assert.IsType(t, new(http.Transport), transport.Unwrap())
 	assert.Same(t, transport.Unwrap(), transport.Unwrap(), "all requests have the same base")
-}
 
-// Hazard K2: Unwrap returns the base.
-func TestUnwrap(t *testing.T) {
 	base := contract.Play(s200)
-	transport, err := httpretry.New(httpretry.Config{Base: base})
-	require.NoError(t, err)
-	assert.Same(t, base, transport.Unwrap())
-	assert.IsType(t, new(http.Transport), new(httpretry.RetryTransport).Unwrap())
+	assert.Same(t, base, contract.Unchecked(t, httpretry.Config{Base: base}).Unwrap())
 }
 
 // cycle is a transport that contains itself.
@@ -622,58 +569,35 @@ func TestCloseIdleConnections(t *testing.T) {
 	client.CloseIdleConnections()
 }
 
-// Hazard G1: a cancel ends a wait at once.
+// Hazard G1, G4: a cancel ends a wait at once, in either way.
 func TestCancelDuringWait(t *testing.T) {
 	cause := errors.New("the user closed the window")
-	tests := map[string]struct {
-		cancel func(req *http.Request) (*http.Request, func())
-		want   []error
-		text   string
+	for text, tt := range map[string]struct {
+		cause  error
+		legacy bool // by Request.Cancel
 	}{
-		"with cause": {
-			func(req *http.Request) (*http.Request, func()) {
-				ctx, cancel := context.WithCancelCause(req.Context())
-				return req.WithContext(ctx), func() { cancel(cause) }
-			},
-			[]error{context.Canceled, cause},
-			"httpretry: gave up after 1 attempt (canceled): context canceled: the user closed " +
-				"the window (last attempt: status 503)",
-		},
-		"without cause": {
-			func(req *http.Request) (*http.Request, func()) {
-				ctx, cancel := context.WithCancel(req.Context())
-				return req.WithContext(ctx), cancel
-			},
-			[]error{context.Canceled},
-			"httpretry: gave up after 1 attempt (canceled): context canceled (last attempt: " +
-				"status 503)",
-		},
-		"Request.Cancel": { // Hazard G4
-			func(req *http.Request) (*http.Request, func()) {
-				ch := make(chan struct{})
-				req = req.Clone(req.Context())
-				//nolint:staticcheck // http.Client sets it
-				req.Cancel = ch
-				return req, func() { close(ch) }
-			},
-			nil,
-			"httpretry: gave up after 1 attempt (canceled): request canceled (last attempt: " +
-				"status 503)",
-		},
-	}
-	for name, tt := range tests {
-		contract.Bubble(t, name, func(t *testing.T) {
+		"context canceled: the user closed the window": {cause: cause},
+		"context canceled": {},
+		"request canceled": {legacy: true},
+	} {
+		contract.Bubble(t, text, func(t *testing.T) {
 			base, events := contract.Play(s503), new(contract.Record)
 			transport := contract.Recorded(t, base, contract.RetryEvery(time.Hour), events)
-			req, cancel := tt.cancel(newGet(t))
-			time.AfterFunc(time.Minute, cancel)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			req := newGet(t).WithContext(ctx)
+			if tt.legacy {
+				ch := make(chan struct{})
+				req.Cancel = ch //nolint:staticcheck // http.Client sets it
+				cancel = func(error) { close(ch) }
+			}
+			time.AfterFunc(time.Minute, func() { cancel(tt.cause) })
 			start := time.Now()
 			_, err := transport.RoundTrip(req)
 			assert.Equal(t, time.Minute, time.Since(start))
-			assert.EqualError(t, err, tt.text)
-			for _, want := range tt.want {
-				assert.ErrorIs(t, err, want)
-			}
+			assert.EqualError(t, err, "httpretry: gave up after 1 attempt (canceled): "+text+
+				" (last attempt: status 503)")
+			assert.Equal(t, !tt.legacy, errors.Is(err, context.Canceled))
+			assert.Equal(t, tt.cause != nil, errors.Is(err, cause))
 			assert.Len(t, base.Attempts(), 1)
 			require.Len(t, events.Events, 2)
 			assert.Equal(t, time.Hour, events.Events[0].Wait)
@@ -754,60 +678,36 @@ func TestNearerLimit(t *testing.T) {
 	}
 }
 
+// Hazard F: clients that were told the same wait come back spread out, and never
+// earlier than told, or than the backoff of 2 s. The spread is shortened to the
+// time that the deadline leaves. The wait is not.
 func TestRetryAfterWait(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		header   []string
-		min, max time.Duration
+	const s = time.Second
+	for name, tt := range map[string]struct {
+		asked                   int
+		shortest, longest, left time.Duration
 	}{
-		{"none", nil, 2 * time.Second, 2 * time.Second},
-		{"zero is plain backoff", []string{"Retry-After", "0"}, 2 * time.Second, 2 * time.Second},
-		{"garbage is plain backoff", []string{"Retry-After", "soon"}, 2 * time.Second,
-			2 * time.Second},
-		{"shorter than the backoff", []string{"Retry-After", "1"}, 2 * time.Second,
-			3 * time.Second},
-		{"longer", []string{"Retry-After", "40"}, 40 * time.Second, 50 * time.Second},
-		{"longest", []string{"Retry-After", "60"}, 60 * time.Second, 75 * time.Second},
-		{"milliseconds", []string{"Retry-After-Ms", "4000"}, 4 * time.Second, 5 * time.Second},
+		"shorter than the backoff": {1, 2 * s, 3 * s, time.Hour},
+		"longer":                   {40, 40 * s, 50 * s, time.Hour},
+		"before the deadline":      {40, 40 * s, 41*s - 1, 41 * s},
 	} {
-		contract.Bubble(t, tt.name, func(t *testing.T) {
+		contract.Bubble(t, name, func(t *testing.T) {
 			seen := map[time.Duration]bool{}
 			for range 50 {
-				base := contract.Play(contract.Status(503, tt.header...), s200)
-				policy := contract.RetryEvery(2 * time.Second)
-				contract.Send(t, contract.With(t, base, policy), newGet(t))
+				ctx, cancel := context.WithTimeout(t.Context(), tt.left)
+				base := contract.Play(asksFor(tt.asked), s200)
+				contract.Send(t, contract.With(t, base, contract.RetryEvery(2*s)),
+					newGet(t).WithContext(ctx))
+				cancel()
+				require.Len(t, base.Attempts(), 2)
 				wait := base.Waits()[0]
-				assert.GreaterOrEqual(t, wait, tt.min, "never earlier than told")
-				assert.LessOrEqual(t, wait, tt.max)
+				assert.GreaterOrEqual(t, wait, tt.shortest)
+				assert.LessOrEqual(t, wait, tt.longest)
 				seen[wait] = true
 			}
-			if tt.max > tt.min {
-				assert.Greater(t, len(seen), 40,
-					"clients that were told the same come back spread out")
-			}
+			assert.Greater(t, len(seen), 40)
 		})
 	}
-}
-
-// The spread is shortened to the time that the deadline leaves. The wait is
-// not.
-func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		seen := map[time.Duration]bool{}
-		for range 50 {
-			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
-			base := contract.Play(contract.Status(503, "Retry-After", "40"), s200)
-			contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
-				newGet(t).WithContext(ctx))
-			cancel()
-			require.Len(t, base.Attempts(), 2)
-			wait := base.Waits()[0]
-			assert.GreaterOrEqual(t, wait, 40*time.Second)
-			assert.Less(t, wait, 41*time.Second)
-			seen[wait] = true
-		}
-		assert.Greater(t, len(seen), 40)
-	})
 }
 
 // A Backoff that is set applies after a 429, too.
@@ -839,16 +739,11 @@ func TestDefaults(t *testing.T) {
 		{httpretry.Policy{}, script{s429, s429, s429}, 4300 * time.Millisecond},
 		{httpretry.Policy{MaxAttempts: 4}, script{s503, s429, s503, s503}, 4300 * time.Millisecond},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			longest := time.Duration(0)
-			for range 200 {
-				base := contract.Play(tt.steps...)
-				contract.Send(t, contract.With(t, base, tt.policy), newGet(t))
-				require.Len(t, base.Attempts(), len(tt.steps))
-				longest = max(longest, base.Waits()[len(tt.steps)-2])
-			}
-			assert.LessOrEqual(t, longest, tt.limit)
-			assert.Greater(t, longest, tt.limit/2)
+		requireLongest(t, tt.limit, func(t *testing.T) time.Duration {
+			base := contract.Play(tt.steps...)
+			contract.Send(t, contract.With(t, base, tt.policy), newGet(t))
+			require.Len(t, base.Attempts(), len(tt.steps))
+			return base.Waits()[len(tt.steps)-2]
 		})
 	}
 }
@@ -867,14 +762,13 @@ func TestExtremeWaits(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
-			resp, err := contract.With(t, base, policy).RoundTrip(newGet(t).WithContext(ctx))
+			err := exchange(t, contract.With(t, base, policy), newGet(t).WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Len(t, base.Attempts(), 1)
 				continue
 			}
 			require.NoError(t, err)
-			contract.ReadBody(t, resp)
 			assert.Equal(t, []time.Duration{0}, base.Waits())
 		}
 	})
@@ -910,11 +804,8 @@ func TestBudgetCalls(t *testing.T) {
 			budget := &contract.Ledger{}
 			policy := contract.RetryEvery(0)
 			policy.Budget = budget
-			resp, err := contract.With(t, contract.Play(tt.steps...), policy).
-				RoundTrip(contract.Request(t, tt.method, "http://A.test:80/", ""))
-			if err == nil {
-				contract.ReadBody(t, resp)
-			}
+			_ = exchange(t, contract.With(t, contract.Play(tt.steps...), policy),
+				contract.Request(t, tt.method, "http://A.test:80/", ""))
 			got := strings.ReplaceAll(strings.Join(budget.Entries, ", "), " http://a.test", "")
 			assert.Equal(t, tt.want, got)
 		})
@@ -934,17 +825,6 @@ func TestSharedBudget(t *testing.T) {
 		}
 		assert.Len(t, base.Attempts(), 3+5, "three requests and a burst of five retries")
 	})
-}
-
-// The budget gets the end of an attempt that sent the caller's own request, too.
-func TestPanicOfBaseWithoutACopy(t *testing.T) {
-	budget := contract.Audit{Budget: httpretry.Unlimited{}}
-	policy := contract.RetryEvery(0)
-	policy.Budget = &budget
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { panic("boom") })
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
-	budget.Check(t, 1)
 }
 
 // panickyContext is a context whose methods panic from a certain call on.
@@ -1030,20 +910,25 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 	return false
 }
 
-// A panic of Base in a retry does not refund it, because it may have been sent.
-func TestPanicDoesNotRefundASentRetry(t *testing.T) {
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		if httpretry.Attempt(req.Context()) == 2 {
-			panic("boom")
-		}
-		return answering(503)(req)
-	})
-	budget, policy := new(contract.Ledger), contract.RetryEvery(0)
-	policy.Budget = budget
-	transport := contract.With(t, base, policy)
-	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
-	assert.Equal(t, []string{"failure http://a.test", "withdraw http://a.test",
-		"charged nothing http://a.test"}, budget.Entries)
+// The budget gets the end of an attempt in which Base has panicked, also if that
+// sent the caller's own request. A retry is not refunded, because it may have
+// been sent.
+func TestBudgetOfAPanic(t *testing.T) {
+	const first = "nothing http://a.test"
+	for attempt, want := range map[int][]string{1: {first}, 2: {
+		"failure http://a.test", "withdraw http://a.test", "charged " + first}} {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if httpretry.Attempt(req.Context()) == attempt {
+				panic("boom")
+			}
+			return answering(503)(req)
+		})
+		budget, policy := new(contract.Ledger), contract.RetryEvery(0)
+		policy.Budget = budget
+		transport := contract.With(t, base, policy)
+		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
+		assert.Equal(t, want, budget.Entries)
+	}
 }
 
 // Each field of a Policy either matters only once an attempt has failed, or it
@@ -1093,90 +978,39 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 // A plain request that was canceled before is not sent, and its error is that
 // of its context.
 func TestPlainRequestCanceledBefore(t *testing.T) {
-	sent := 0
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		sent++
-		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
-	})
+	base := contract.Play(s200)
 	transport := contract.New(t, httpretry.Config{Base: base})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
-	_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	_, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, cause)
 	assert.EqualError(t, err, "context canceled: cause")
 
-	req := contract.Request(t, "GET", "http://a.test/", "")
-	canceled := make(chan struct{})
+	req, canceled := newGet(t), make(chan struct{})
 	close(canceled)
-	//nolint:staticcheck // http.Client sets it
-	req.Cancel = canceled
+	req.Cancel = canceled //nolint:staticcheck // http.Client sets it
 	_, err = transport.RoundTrip(req)
 	requireError(t, err, 0, httpretry.ReasonCanceled)
-	assert.Zero(t, sent)
-}
-
-// The Request of a plain response is the caller's, or Base's own.
-func TestRequestOfPlainResponse(t *testing.T) {
-	req := contract.Request(t, "GET", "http://a.test/", "")
-	redirected := contract.Request(t, "GET", "http://b.test/", "")
-	for name, tt := range map[string]struct{ base, want *http.Request }{
-		"the caller's":       {req, req},
-		"none":               {nil, req},
-		"a copy by net/http": {req.WithContext(req.Context()), req},
-		"of a redirect":      {redirected, redirected},
-	} {
-		t.Run(name, func(t *testing.T) {
-			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: tt.base}, nil
-			})
-			resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
-			require.NoError(t, err)
-			assert.Same(t, tt.want, resp.Request)
-		})
-	}
+	assert.Empty(t, base.Attempts())
 }
 
 // The success of a plain request ends a cool-down.
 func TestPlainSuccessEndsCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := contract.Play(contract.Status(503, "Retry-After", "30"), contract.Status(200))
-		transport := contract.New(t,
-			httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+		transport := contract.With(t,
+			contract.Play(asksFor(30), s200), httpretry.Policy{MaxAttempts: 1})
 		get := func(ctx context.Context) error {
-			resp, err := transport.RoundTrip(
-				contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
-			if err == nil {
-				contract.ReadBody(t, resp)
-			}
-			return err
+			return exchange(t, transport, newGet(t).WithContext(ctx))
 		}
 		failing := httpretry.WithPolicy(
 			t.Context(), httpretry.Policy{Cooldown: httpretry.CooldownFail})
-		require.NoError(t, get(t.Context())) // the 503
+		require.NoError(t, get(t.Context())) // the 429
 		requireError(t, get(failing), 0, httpretry.ReasonCooldown)
 		require.NoError(t, get(t.Context()))
 		assert.NoError(t, get(failing))
 	})
-}
-
-// A panic after a plain attempt has failed leaves nothing open.
-func TestPanicAfterPlainFailure(t *testing.T) {
-	base := contract.Play(contract.Status(503))
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{
-		Backoff: strategies.Func(func(int) time.Duration { panic("boom") })}})
-	assert.PanicsWithValue(t, "boom", func() {
-		_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-	})
-}
-
-// A plain request whose Base returns neither a response nor an error fails.
-func TestPlainRequestWithoutResult(t *testing.T) {
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-	_, err := contract.Unchecked(t, httpretry.Config{Base: base}).
-		RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-	assert.ErrorContains(t, err, "neither")
 }
 
 // requireError requires an Error with that number of attempts and that reason.
@@ -1188,44 +1022,26 @@ func requireError(t *testing.T, err error, attempts int, reason httpretry.Reason
 	assert.Equal(t, reason, e.Reason)
 }
 
-// A layer must not replace the body of a plain request. If it does, the retry
-// still sends the same bytes.
-func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
-	var sent []string
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		req.Body = struct{ io.ReadCloser }{req.Body} // as recorders for tests do
-		body, err := io.ReadAll(req.Body)
-		sent = append(sent, string(body))
-		status := 503
-		if len(sent) == 2 {
-			status = 200
-		}
-		return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, err
-	})
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: base, Policy: httpretry.Policy{Backoff: strategies.Constant{}}})
-	resp, err := transport.RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
-	require.NoError(t, err)
-	assert.Equal(t, 200, resp.StatusCode)
-	assert.Equal(t, []string{"text", "text"}, sent)
-}
-
-// Nor may a layer clear the body and GetBody of a plain request, which is then
-// retried as well.
-func TestLayerClearsBodyOfPlainRequest(t *testing.T) {
-	var sent []string
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		body, err := io.ReadAll(req.Body)
-		sent = append(sent, string(body))
-		req.Body, req.GetBody = nil, nil
-		return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, err
-	})
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: base, Policy: httpretry.Policy{Backoff: strategies.Constant{}}})
-	resp, err := transport.RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
-	require.NoError(t, err)
-	assert.Equal(t, 503, resp.StatusCode)
-	assert.Equal(t, []string{"text", "text", "text"}, sent)
+// A layer must not replace or clear the body of a plain request. If it does, the
+// retries still send the same bytes.
+func TestLayerChangesBodyOfPlainRequest(t *testing.T) {
+	for _, change := range []func(*http.Request){
+		// as recorders for tests do
+		func(req *http.Request) { req.Body = struct{ io.ReadCloser }{req.Body} },
+		func(req *http.Request) { req.Body, req.GetBody = nil, nil },
+	} {
+		var sent []string
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(req.Body)
+			sent = append(sent, string(body))
+			change(req)
+			return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, err
+		})
+		transport := contract.Unchecked(t, httpretry.Config{
+			Base: base, Policy: httpretry.Policy{Backoff: strategies.Constant{}}})
+		contract.Send(t, transport, contract.Request(t, "PUT", "http://a.test/", "text"))
+		assert.Equal(t, []string{"text", "text", "text"}, sent)
+	}
 }
 
 // Some layers replace the body of each request, such as go-vcr, which breaks
@@ -1234,27 +1050,20 @@ func TestLayerClearsBodyOfPlainRequest(t *testing.T) {
 func TestLayerThatReplacesBodies(t *testing.T) {
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		for _, timeout := range []time.Duration{0, time.Minute} { // plain, and not
-			synctest.Test(t, func(t *testing.T) {
-				sent := 0
-				transport, err := httpretry.New(httpretry.Config{
-					Policy: httpretry.Policy{AttemptTimeout: timeout},
-					Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-						if sent > 0 || timeout > 0 {
-							assert.True(t, req.Body == body, "attempt %d: %v", sent+1, req.Body)
-						}
-						sent++
-						req.Body = io.NopCloser(strings.NewReader(""))
-						return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, nil
-					}),
-				})
-				require.NoError(t, err)
-				req := contract.Request(t, "GET", "http://a.test/", "")
-				req.Body = body
-				resp, err := transport.RoundTrip(req)
-				require.NoError(t, err)
-				resp.Body.Close()
-				assert.Equal(t, 3, sent)
+			sent := 0
+			transport := contract.Unchecked(t, httpretry.Config{
+				Policy: httpretry.Policy{AttemptTimeout: timeout, Backoff: strategies.Constant{}},
+				Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					if sent > 0 || timeout > 0 {
+						assert.True(t, req.Body == body, "attempt %d: %v", sent+1, req.Body)
+					}
+					sent++
+					req.Body = io.NopCloser(strings.NewReader(""))
+					return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, nil
+				}),
 			})
+			contract.Send(t, transport, contract.Streamed(t, "GET", "http://a.test/", body))
+			assert.Equal(t, 3, sent)
 		}
 	}
 }
