@@ -19,43 +19,42 @@ import (
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
-// makes has a GetBody that returns its bodies one after the other.
-type makes struct {
-	bodies []io.ReadCloser
-	calls  int
-}
-
-func (m *makes) getBody() (io.ReadCloser, error) {
-	m.calls++
-	if m.calls > len(m.bodies) {
-		return nil, errors.New("no more")
+// makes returns a GetBody that returns bodies one after the other.
+func makes(bodies ...io.ReadCloser) getBody {
+	return func() (io.ReadCloser, error) {
+		if len(bodies) == 0 {
+			return nil, errors.New("no more")
+		}
+		next := bodies[0]
+		bodies = bodies[1:]
+		return next, nil
 	}
-	return m.bodies[m.calls-1], nil
 }
 
-// inRoundTrip calls f during the first attempt of a request with body and
-// getBody. f may end the context of the attempt.
-func inRoundTrip(t *testing.T, body io.ReadCloser, getBody func() (io.ReadCloser, error),
-	f func(b *replay.Body, first io.ReadCloser, end context.CancelCauseFunc),
-) *replay.Body {
-	t.Helper()
-	return inAttempt(t, false, body, getBody, f)
+// attempt is the first attempt of a request.
+type attempt struct {
+	*replay.Body
+	view    io.ReadCloser
+	end     context.CancelCauseFunc // of its context
+	returns func()                  // from RoundTrip, which runs until then
 }
 
-// inAttempt is inRoundTrip for an attempt that may be the last.
-func inAttempt(t *testing.T, last bool, body io.ReadCloser, getBody func() (io.ReadCloser, error),
-	f func(b *replay.Body, first io.ReadCloser, end context.CancelCauseFunc),
-) *replay.Body {
+// begin begins an attempt.
+func begin(t *testing.T, last bool, body io.ReadCloser, getBody getBody) attempt {
 	t.Helper()
-	b := new(replay.Body)
-	b.Prepare(request(body, getBody), 0)
-	first := b.Open(last)
+	b := replaceable(body, getBody)
+	view := b.Open(last)
 	ctx, end := context.WithCancelCause(t.Context())
 	t.Cleanup(func() { end(nil) })
-	stop := watch(ctx, b)
-	defer stop()
-	f(b, first, end)
-	return b
+	return attempt{b, view, end, watch(ctx, b)}
+}
+
+// copied returns a body that the base transport gets from GetBody.
+func (a attempt) copied(t *testing.T) io.ReadCloser {
+	t.Helper()
+	body, err := a.GetBody()()
+	require.NoError(t, err)
+	return body
 }
 
 // closesOnce checks that each source was closed once.
@@ -66,42 +65,19 @@ func closesOnce(t *testing.T, sources ...*source) {
 	}
 }
 
-// The body of http.NewRequest needs no Copies if it is in memory, and neither
-// does one without GetBody.
-func TestCopiesOfOtherBodies(t *testing.T) {
-	b := new(replay.Body)
-	b.Prepare(newRequest(t, strings.NewReader("text")), 0)
-	b.Open(false)
-	assert.Nil(t, b.Copies())
-	body, err := b.GetBody()()
-	require.NoError(t, err)
-	assert.Equal(t, "text", readAll(t, body))
-	b.Copies().Close() // nil is valid
-
-	b = prepare(newText("text"), 100)
-	b.Open(false)
-	assert.Nil(t, b.Copies())
-	assert.Nil(t, b.GetBody())
-}
-
 // net/http gets copies that it reads, copies that it leaves unread, and closes
 // some of them. All of them are closed once in the end.
 func TestCopiesAreClosed(t *testing.T) {
 	first, read, left := newText("text"), newText("text"), newText("text")
-	m := &makes{bodies: []io.ReadCloser{read, left}}
-	b := inRoundTrip(t, first, m.getBody,
-		func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-			require.NoError(t, view.Close())
-			body, err := b.GetBody()()
-			require.NoError(t, err)
-			assert.Equal(t, "text", readAll(t, body))
-			_, err = b.GetBody()()
-			require.NoError(t, err)
-		})
-	b.Finish()
+	a := begin(t, false, first, makes(read, left))
+	require.NoError(t, a.view.Close())
+	assert.Equal(t, "text", readAll(t, a.copied(t)))
+	a.copied(t)
+	a.returns()
+	a.Finish()
 	closesOnce(t, first, read)
 	assert.Zero(t, left.closes.Load(), "the attempt goes on")
-	b.Copies().Close()
+	a.Copies().Close()
 	closesOnce(t, first, read, left)
 }
 
@@ -110,17 +86,14 @@ func TestCopiesAreClosed(t *testing.T) {
 func TestCopiesOfAnAttemptBefore(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		first, left, next := newText("text"), newText("text"), newText("text")
-		m := &makes{bodies: []io.ReadCloser{left, next}}
-		b := inRoundTrip(t, first, m.getBody,
-			func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
-				_, err := b.GetBody()()
-				require.NoError(t, err)
-			})
-		require.True(t, rewind(b))
+		a := begin(t, false, first, makes(left, next))
+		a.copied(t)
+		a.returns()
+		require.True(t, rewind(a.Body))
 		if follows {
-			assert.Equal(t, "text", readAll(t, b.Open(true)))
+			assert.Equal(t, "text", readAll(t, a.Open(true)))
 		} else {
-			b.Abort()
+			a.Abort()
 		}
 		closesOnce(t, first, left, next)
 	}
@@ -128,9 +101,8 @@ func TestCopiesOfAnAttemptBefore(t *testing.T) {
 
 // The body of a second attempt comes from GetBody, and has copies, too.
 func TestCopiesOfASecondAttempt(t *testing.T) {
-	m := &makes{bodies: []io.ReadCloser{newText("text"), newText("copy")}}
-	b := new(replay.Body)
-	b.Prepare(request(newText("text"), m.getBody), 0)
+	made := newText("copy")
+	b := replaceable(newText("text"), makes(newText("text"), made))
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	require.True(t, rewind(b))
 	view := b.Open(false)
@@ -138,7 +110,7 @@ func TestCopiesOfASecondAttempt(t *testing.T) {
 	stop := watch(t.Context(), b)
 	body, err := b.GetBody()()
 	require.NoError(t, err)
-	assert.NotEqual(t, m.bodies[1], body, "it belongs to the attempt")
+	assert.NotEqual(t, made, body, "it belongs to the attempt")
 	assert.Equal(t, "text", readAll(t, view))
 	stop()
 	b.Abort()
@@ -149,43 +121,31 @@ func TestCopiesOfASecondAttempt(t *testing.T) {
 // GetBody may return a body in memory. It is read like any other, because
 // another one may share its reader.
 func TestCopiesInMemory(t *testing.T) {
-	m := &makes{bodies: []io.ReadCloser{io.NopCloser(strings.NewReader("text")), http.NoBody}}
-	inRoundTrip(t, newText("text"), m.getBody,
-		func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
-			body, err := b.GetBody()()
-			require.NoError(t, err)
-			assert.NotEqual(t, m.bodies[0], body)
-			assert.Equal(t, "text", readAll(t, body))
-			body, err = b.GetBody()()
-			require.NoError(t, err)
-			assert.Equal(t, http.NoBody, body, "net/http compares with it")
-			_, err = b.GetBody()()
-			require.EqualError(t, err, "no more")
-		})
+	inMemory := io.NopCloser(strings.NewReader("text"))
+	a := begin(t, false, newText("text"), makes(inMemory, http.NoBody))
+	defer a.returns()
+	body := a.copied(t)
+	assert.NotEqual(t, inMemory, body)
+	assert.Equal(t, "text", readAll(t, body))
+	assert.Equal(t, http.NoBody, a.copied(t), "net/http compares with it")
+	_, err := a.GetBody()()
+	require.EqualError(t, err, "no more")
 }
 
 // A GetBody that seeks returns the reader that it has. The sending before ends
 // there, and the reader is closed once.
 func TestCopiesOfOneReader(t *testing.T) {
 	for _, kind := range []string{"finished", "aborted", "sent again"} {
-		s := newSource(strings.NewReader("0123456789"))
-		getBody := func() (io.ReadCloser, error) {
-			_, err := s.Reader.(io.Seeker).Seek(0, io.SeekStart)
-			return s, err
+		s, getBody := newSeekable()
+		a := begin(t, false, s, getBody)
+		assert.Equal(t, "0123", readN(t, a.view, 4))
+		views := []io.ReadCloser{a.view}
+		for range 2 {
+			view := a.copied(t)
+			assert.Equal(t, "01", readN(t, view, 2))
+			views = append(views, view)
 		}
-		var views []io.ReadCloser
-		b := inRoundTrip(t, s, getBody,
-			func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-				assert.Equal(t, "0123", readN(t, view, 4))
-				for range 2 {
-					views = append(views, view)
-					var err error
-					view, err = b.GetBody()()
-					require.NoError(t, err)
-					assert.Equal(t, "01", readN(t, view, 2))
-				}
-				views = append(views, view)
-			})
+		a.returns()
 		for _, v := range views[:2] {
 			_, err := v.Read(make([]byte, 1))
 			require.ErrorContains(t, err, "closed")
@@ -195,17 +155,17 @@ func TestCopiesOfOneReader(t *testing.T) {
 		assert.Equal(t, "23", readN(t, views[2], 2))
 		switch kind {
 		case "finished":
-			b.Finish()
+			a.Finish()
 			assert.Equal(t, "456789", readAll(t, views[2]))
-			b.Copies().Close()
+			a.Copies().Close()
 		case "aborted":
-			b.Abort()
+			a.Abort()
 		case "sent again":
-			require.True(t, rewind(b))
+			require.True(t, rewind(a.Body))
 			waiting := make(chan error)
 			go func() { _, err := views[2].Read(make([]byte, 1)); waiting <- err }()
 			runtime.Gosched()
-			assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
+			assert.Equal(t, "0123456789", readAll(t, a.Open(true)))
 			require.ErrorContains(t, <-waiting, "closed")
 		}
 		closesOnce(t, s)
@@ -216,30 +176,21 @@ func TestCopiesOfOneReader(t *testing.T) {
 // it was made for is not sent. If GetBody has opened it again, it is closed
 // again.
 func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
-	for _, closed := range []bool{false, true} {
-		s := newText("text")
-		getBody := func() (io.ReadCloser, error) { return s, nil }
-		var last io.ReadCloser
-		b := inRoundTrip(t, s, getBody,
-			func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
-				var err error
-				last, err = b.GetBody()()
-				require.NoError(t, err)
-				if closed {
-					assert.Equal(t, "t", readN(t, last, 1))
-					require.NoError(t, last.Close())
-				}
-			})
-		require.True(t, rewind(b))
-		b.Abort()
+	for closes, closed := range map[int32]bool{1: false, 2: true} {
+		s, getBody := newSeekable()
+		a := begin(t, false, s, getBody)
+		last := a.copied(t)
+		if closed {
+			assert.Equal(t, "0", readN(t, last, 1))
+			require.NoError(t, last.Close())
+		}
+		a.returns()
+		require.True(t, rewind(a.Body))
+		a.Abort()
 		_, err := last.Read(make([]byte, 1))
 		require.ErrorContains(t, err, "closed", "its position has moved")
-		b.Copies().Close()
-		want := int32(1)
-		if closed {
-			want = 2
-		}
-		assert.Equal(t, want, s.closes.Load())
+		a.Copies().Close()
+		assert.Equal(t, closes, s.closes.Load())
 	}
 }
 
@@ -249,60 +200,36 @@ func TestCopiesPinReaders(t *testing.T) {
 	for _, tt := range []struct{ last, same bool }{
 		{false, false}, {false, true}, {true, false}, {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			s, again := newBlocked(), newText("again")
-			getBody := func() (io.ReadCloser, error) {
-				if tt.same {
-					return s, nil
-				}
-				return again, nil
+			s := newBlocked()
+			next := io.ReadCloser(newText("again"))
+			if tt.same {
+				next = s
 			}
-			b := inAttempt(t, tt.last, s, getBody,
-				func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-					rest := make(chan string, 1)
-					go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
-					s.data <- "some "
-					synctest.Wait()
-					start := time.Now()
-					body, err := b.GetBody()()
-					assert.Equal(t, bounded.MaxTime, time.Since(start),
-						"it waits for the Read, but not for long")
-					s.data <- "text"
-					if tt.same {
-						require.EqualError(t, err,
-							"GetBody returned a body that is still being read")
-						assert.Equal(t, "some text", <-rest, "GetBody has moved the position")
-						return
-					}
-					require.NoError(t, err)
-					assert.Equal(t, "again", readAll(t, body))
-					s.data <- " and more"
-					close(s.data)
-					assert.Equal(t, "some text and more", <-rest)
-				})
-			b.Abort()
+			a := begin(t, tt.last, s, makes(next))
+			rest := make(chan string, 1)
+			go func() { text, _ := io.ReadAll(a.view); rest <- string(text) }()
+			s.data <- "some "
+			synctest.Wait()
+			start := time.Now()
+			body, err := a.GetBody()()
+			assert.Equal(t, bounded.MaxTime, time.Since(start),
+				"it waits for the Read, but not for long")
+			s.data <- "text"
+			if tt.same {
+				require.EqualError(t, err, "GetBody returned a body that is still being read")
+				assert.Equal(t, "some text", <-rest, "GetBody has moved the position")
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, "again", readAll(t, body))
+				s.data <- " and more"
+				close(s.data)
+				assert.Equal(t, "some text and more", <-rest)
+			}
+			a.returns()
+			a.Abort()
 			assert.EqualValues(t, 1, s.closes.Load())
 		})
 	}
-}
-
-// A Read that blocks is ended for the next attempt, by closing its body.
-func TestCopiesOfABlockedBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, next := newBlocked(), newText("text")
-		m := &makes{bodies: []io.ReadCloser{next}}
-		read := make(chan error, 1)
-		b := inRoundTrip(t, s, m.getBody,
-			func(_ *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-				go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
-				synctest.Wait()
-			})
-		require.True(t, rewind(b), b.Err())
-		require.Error(t, <-read)
-		assert.EqualValues(t, 1, s.closes.Load())
-		assert.Equal(t, "text", readAll(t, b.Open(true)))
-		b.Finish()
-		closesOnce(t, next)
-	})
 }
 
 // stuck is a source whose Read blocks until the test ends, even if it is
@@ -328,22 +255,18 @@ func TestCopiesOfAStuckBody(t *testing.T) {
 				if inMemory {
 					bodies[2] = io.NopCloser(strings.NewReader("text"))
 				}
-				m := &makes{bodies: bodies[1:]}
-				b := inRoundTrip(t, bodies[0], m.getBody,
-					func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-						body, err := b.GetBody()()
-						require.NoError(t, err)
-						for _, r := range []io.Reader{view, body} {
-							go func() { _, _ = r.Read(make([]byte, 1)) }()
-						}
-						synctest.Wait()
-					})
-				assert.Equal(t, inMemory, rewind(b))
+				a := begin(t, false, bodies[0], makes(bodies[1:]...))
+				for _, r := range []io.Reader{a.view, a.copied(t)} {
+					go func() { _, _ = r.Read(make([]byte, 1)) }()
+				}
+				synctest.Wait()
+				a.returns()
+				assert.Equal(t, inMemory, rewind(a.Body))
 				if !inMemory {
-					require.ErrorContains(t, b.Err(), "closing the body does not end it")
+					require.ErrorContains(t, a.Err(), "closing the body does not end it")
 					closesOnce(t, next)
 				}
-				b.Abort()
+				a.Abort()
 				close(s.end)
 			})
 		}
@@ -354,40 +277,38 @@ func TestCopiesOfAStuckBody(t *testing.T) {
 func TestCopiesHoldReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running := make(chan struct{})
-		getBody := func() (io.ReadCloser, error) {
+		a := begin(t, false, newText("text"), func() (io.ReadCloser, error) {
 			running <- struct{}{}
 			running <- struct{}{}
 			return newText("again"), nil
+		})
+		var bodies []io.ReadCloser
+		for range 2 {
+			go func() {
+				body, err := a.GetBody()()
+				assert.NoError(t, err)
+				bodies = append(bodies, body)
+			}()
 		}
-		b := inRoundTrip(t, newText("text"), getBody,
-			func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-				var bodies []io.ReadCloser
-				for range 2 {
-					go func() {
-						body, err := b.GetBody()()
-						assert.NoError(t, err)
-						bodies = append(bodies, body)
-					}()
-				}
-				read := make(chan string, 1)
-				for i := range 2 { // the calls come one after the other
-					<-running
-					synctest.Wait()
-					assert.Len(t, bodies, i)
-					if i == 0 {
-						go func() { text, _ := io.ReadAll(view); read <- string(text) }()
-						synctest.Wait()
-						assert.Empty(t, read)
-					}
-					<-running
-					synctest.Wait()
-				}
-				assert.Equal(t, "text", <-read)
-				for _, body := range bodies {
-					assert.Equal(t, "again", readAll(t, body))
-				}
-			})
-		b.Abort()
+		read := make(chan string, 1)
+		for i := range 2 { // the calls come one after the other
+			<-running
+			synctest.Wait()
+			assert.Len(t, bodies, i)
+			if i == 0 {
+				go func() { text, _ := io.ReadAll(a.view); read <- string(text) }()
+				synctest.Wait()
+				assert.Empty(t, read)
+			}
+			<-running
+			synctest.Wait()
+		}
+		assert.Equal(t, "text", <-read)
+		for _, body := range bodies {
+			assert.Equal(t, "again", readAll(t, body))
+		}
+		a.returns()
+		a.Abort()
 	})
 }
 
@@ -395,52 +316,50 @@ func TestCopiesHoldReads(t *testing.T) {
 // its body is closed.
 func TestCopiesOfAnEndedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reason, m := errors.New("the reason"), new(makes)
-		b := inRoundTrip(t, newText("text"), m.getBody,
-			func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
-				end(reason)
-				for range 20 { // select is random
-					_, err := b.GetBody()()
-					require.ErrorIs(t, err, reason)
-				}
-			})
-		_, err := b.GetBody()()
+		reason := errors.New("the reason")
+		a := begin(t, false, newText("text"), func() (io.ReadCloser, error) {
+			t.Error("GetBody was called")
+			return nil, nil
+		})
+		a.end(reason)
+		for range 20 { // select is random
+			_, err := a.GetBody()()
+			require.ErrorIs(t, err, reason)
+		}
+		a.returns()
+		_, err := a.GetBody()()
 		require.ErrorContains(t, err, "after its attempt")
-		assert.Zero(t, m.calls)
-		b.Abort()
+		a.Abort()
 	})
 	for _, when := range []string{"canceled", "canceled and returned", "returned"} {
 		synctest.Test(t, func(t *testing.T) {
 			called, late, first := make(chan struct{}), newText("late"), newText("text")
 			calls := 0
-			getBody := func() (io.ReadCloser, error) { calls++; <-called; return late, nil }
+			a := begin(t, false, first,
+				func() (io.ReadCloser, error) { calls++; <-called; return late, nil })
 			errs := make(chan error, 2)
-			b := inRoundTrip(t, first, getBody,
-				func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
-					for range 2 {
-						go func() { _, err := b.GetBody()(); errs <- err }()
-						synctest.Wait()
-					}
-					if when == "returned" {
-						return
-					}
-					end(nil)
-					require.ErrorIs(t, <-errs, context.Canceled,
-						"the second call does not wait for the first")
-					require.ErrorIs(t, <-errs, context.Canceled,
-						"nor does the first wait for GetBody")
-					if when == "canceled" {
-						close(called)
-						synctest.Wait()
-						closesOnce(t, late)
-					}
-				})
-			b.Copies().Close() // does not wait for GetBody
+			for range 2 {
+				go func() { _, err := a.GetBody()(); errs <- err }()
+				synctest.Wait()
+			}
+			if when != "returned" {
+				a.end(nil)
+				require.ErrorIs(t, <-errs, context.Canceled,
+					"the second call does not wait for the first")
+				require.ErrorIs(t, <-errs, context.Canceled, "nor does the first wait for GetBody")
+			}
+			if when == "canceled" {
+				close(called)
+				synctest.Wait()
+				closesOnce(t, late)
+			}
+			a.returns()
+			a.Copies().Close() // does not wait for GetBody
 			if when != "canceled" {
 				start := time.Now()
-				assert.False(t, rewind(b), "GetBody is still running")
+				assert.False(t, rewind(a.Body), "GetBody is still running")
 				assert.Equal(t, bounded.MaxTime, time.Since(start))
-				require.EqualError(t, b.Err(), "a call of GetBody has not returned")
+				require.EqualError(t, a.Err(), "a call of GetBody has not returned")
 				close(called)
 				synctest.Wait()
 			}
@@ -450,61 +369,47 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 				}
 			}
 			assert.Equal(t, 1, calls)
-			b.Abort()
+			a.Abort()
 			closesOnce(t, first, late)
 		})
 	}
 }
 
 // A GetBody that blocks does not hold up the result of the request. The body
-// that it returns late is closed, unless its Recorder closes it. If that has
+// that it returns late is not closed if its Recorder closes it. If that has
 // closed it before, GetBody has opened it again.
 func TestRewindIsBounded(t *testing.T) {
-	for _, tt := range []struct{ stopped, same, finished, aborted bool }{
-		{}, {stopped: true}, {same: true}, {same: true, finished: true},
-		{same: true, aborted: true}} {
+	for _, then := range []string{"", "finished", "aborted"} {
 		synctest.Test(t, func(t *testing.T) {
-			first, late := newText("text"), newText("late")
-			getBody := func() (io.ReadCloser, error) {
+			s := newText("text")
+			a := begin(t, false, s, func() (io.ReadCloser, error) {
 				time.Sleep(time.Hour)
-				if tt.same {
-					return first, nil
-				}
-				return late, nil
-			}
-			var view io.ReadCloser
-			b := inRoundTrip(t, first, getBody,
-				func(_ *replay.Body, v io.ReadCloser, _ context.CancelCauseFunc) { view = v })
-			stop, limit := make(chan struct{}), time.Minute
-			if tt.stopped {
-				time.AfterFunc(time.Minute, func() { close(stop) })
-				limit = bounded.NoLimit
-			}
+				return s, nil
+			})
+			a.returns()
 			start := time.Now()
-			require.True(t, b.Pin())
-			assert.False(t, b.Rewind(bounded.Signal{stop}, limit))
+			require.True(t, a.Pin())
+			assert.False(t, a.Rewind(bounded.Signal{}, time.Minute))
 			assert.Equal(t, time.Minute, time.Since(start))
-			require.EqualError(t, b.Err(), "a call of GetBody has not returned")
-			if tt.finished {
-				// The upload would send bytes from another position.
-				b.Finish()
+			require.EqualError(t, a.Err(), "a call of GetBody has not returned")
+			switch then {
+			case "finished": // the upload would send bytes from another position
+				a.Finish()
 				read := make(chan error, 1)
-				go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
+				go func() { _, err := a.view.Read(make([]byte, 1)); read <- err }()
 				time.Sleep(2 * time.Hour)
 				assert.Empty(t, read)
-				b.Copies().Interrupt()
+				a.Copies().Interrupt()
 				require.ErrorContains(t, <-read, "closed")
-				b.Copies().Close()
-			}
-			if tt.aborted {
-				b.Abort()
-				closesOnce(t, first)
-				first.closes.Store(0)
+				a.Copies().Close()
+			case "aborted":
+				a.Abort()
+				closesOnce(t, s)
+				s.closes.Store(0)
 			}
 			time.Sleep(2 * time.Hour)
-			b.Abort()
-			closesOnce(t, first)
-			assert.Equal(t, !tt.same, late.closes.Load() == 1)
+			a.Abort()
+			closesOnce(t, s)
 		})
 	}
 }
@@ -515,9 +420,8 @@ func TestRewindEndsWithGetBody(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			first, next, stop := newText("text"), newText("next"), make(chan struct{})
-			b := inRoundTrip(t, first,
-				func() (io.ReadCloser, error) { close(stop); return next, nil },
-				func(*replay.Body, io.ReadCloser, context.CancelCauseFunc) {})
+			b := replaceable(first, func() (io.ReadCloser, error) { close(stop); return next, nil })
+			b.Open(false)
 			require.True(t, b.Pin())
 			if b.Rewind(bounded.Signal{stop}, bounded.NoLimit) {
 				assert.Equal(t, "next", readAll(t, b.Open(true)))
@@ -529,53 +433,40 @@ func TestRewindEndsWithGetBody(t *testing.T) {
 	}
 }
 
-// The panics of GetBody are its caller's. A GetBody that ends its goroutine has
-// returned nothing.
-func TestGetBodyEnds(t *testing.T) {
-	for _, goexit := range []bool{false, true} {
-		getBody := func() (io.ReadCloser, error) {
-			if goexit {
-				runtime.Goexit() // as a test that fails does
+// A failing GetBody leaves the attempt's readers as they are. Its panics are
+// its caller's. If it ends its goroutine, it has returned nothing.
+func TestGetBodyFails(t *testing.T) {
+	const neither = "GetBody returned neither a body nor an error"
+	for name, tt := range map[string]struct {
+		getBody getBody
+		want    string // "": it panics
+	}{
+		"error":   {makes(), "no more"},
+		"nothing": {func() (io.ReadCloser, error) { return nil, nil }, neither},
+		"Goexit": {func() (io.ReadCloser, error) {
+			runtime.Goexit() // as a test that fails does
+			return nil, nil
+		}, neither},
+		"panic": {func() (io.ReadCloser, error) { panic("boom") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fails := func(f func() error) {
+				if tt.want == "" {
+					assert.PanicsWithValue(t, "boom", func() { _ = f() })
+				} else {
+					require.EqualError(t, f(), tt.want)
+				}
 			}
-			panic("boom")
-		}
-		ends := func(f func() error) {
-			if goexit {
-				require.EqualError(t, f(), "GetBody returned neither a body nor an error")
-			} else {
-				assert.PanicsWithValue(t, "boom", func() { _ = f() })
-			}
-		}
-		s := newText("text")
-		b := inRoundTrip(t, s, getBody,
-			func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-				ends(func() error { _, err := b.GetBody()(); return err })
-				assert.Equal(t, "text", readAll(t, view), "the readers do not stay pinned")
-			})
-		ends(func() error { rewind(b); return b.Err() })
-		b.Abort()
-		closesOnce(t, s)
+			s := newText("text")
+			a := begin(t, false, s, tt.getBody)
+			fails(func() error { _, err := a.GetBody()(); return err })
+			assert.Equal(t, "text", readAll(t, a.view), "the readers do not stay pinned")
+			a.returns()
+			fails(func() error { rewind(a.Body); return a.Err() })
+			a.Abort()
+			closesOnce(t, s)
+		})
 	}
-}
-
-// The end of the attempt's context ends a Read of a copy.
-func TestCopiesAreInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		m := &makes{bodies: []io.ReadCloser{s}}
-		b := inRoundTrip(t, newText("text"), m.getBody,
-			func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
-				body, err := b.GetBody()()
-				require.NoError(t, err)
-				read := make(chan error, 1)
-				go func() { _, err := body.Read(make([]byte, 1)); read <- err }()
-				synctest.Wait()
-				end(nil)
-				require.Error(t, <-read)
-			})
-		b.Abort()
-		assert.EqualValues(t, 1, s.closes.Load())
-	})
 }
 
 // The failures of a copy are those of the caller's own reader.
@@ -583,24 +474,21 @@ func TestCopiesFail(t *testing.T) {
 	broken, stuck := errors.New("broken"), errors.New("stuck")
 	s := newSource(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(broken)))
 	s.closeErr = stuck
-	m := &makes{bodies: []io.ReadCloser{s, newText("text")}}
-	b := inRoundTrip(t, newText("text"), m.getBody,
-		func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-			assert.Equal(t, "text", readAll(t, view))
-			body, err := b.GetBody()()
-			require.NoError(t, err)
-			_, err = io.ReadAll(body)
-			require.ErrorIs(t, err, broken)
-			assert.False(t, b.ClosedEarly())
-			require.ErrorIs(t, body.Close(), stuck)
-		})
-	require.ErrorIs(t, b.Failure(), broken)
+	a := begin(t, false, newText("text"), makes(s, newText("text")))
+	assert.Equal(t, "text", readAll(t, a.view))
+	body := a.copied(t)
+	_, err := io.ReadAll(body)
+	require.ErrorIs(t, err, broken)
+	assert.False(t, a.ClosedEarly())
+	require.ErrorIs(t, body.Close(), stuck)
+	a.returns()
+	require.ErrorIs(t, a.Failure(), broken)
 	other := errors.New("of the attempt")
-	err, failed := b.WithCloseFailure(other)
+	err, failed := a.WithCloseFailure(other)
 	assert.True(t, failed)
 	require.ErrorIs(t, err, stuck)
 	require.ErrorIs(t, err, other)
-	assert.True(t, b.ClosedEarly(), "the copy was not read to its end")
-	assert.False(t, rewind(b), "it would fail again")
-	require.NoError(t, b.Err())
+	assert.True(t, a.ClosedEarly(), "the copy was not read to its end")
+	assert.False(t, rewind(a.Body), "it would fail again")
+	require.NoError(t, a.Err())
 }

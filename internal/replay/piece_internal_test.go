@@ -75,15 +75,6 @@ func skipIfLossy(t *testing.T) {
 	}
 }
 
-func TestClasses(t *testing.T) {
-	for size, want := range map[int64]int{
-		0: -1, 1: -1, 511: -1, 512: 0, 1023: 0, 1024: 1, 2047: 1, 2048: 2, 4096: 3,
-		8191: 3, 8192: 4, 8193: 4, 16384: 4, 1 << 40: 4,
-	} {
-		assert.Equal(t, want, classOf(size), "%d bytes", size)
-	}
-}
-
 // A record has no more memory than if each piece doubled it, and none beyond
 // its limit. So a body of a few bytes does not occupy a large piece.
 func TestMemoryOfARecord(t *testing.T) {
@@ -111,7 +102,8 @@ func TestMemoryOfARecord(t *testing.T) {
 }
 
 // When a record is not needed any more, each of its pieces is recycled, and
-// once. Pieces that are too small for a pool are not.
+// once. Pieces that are too small for a pool are not. No further bytes are
+// kept.
 func TestPiecesAreRecycled(t *testing.T) {
 	skipIfLossy(t)
 	text := letters(30_100)
@@ -140,11 +132,11 @@ func TestPiecesAreRecycled(t *testing.T) {
 			_ = v.Close()
 		},
 		"the last view reads past the record": func(r *Recorder, _ io.ReadCloser) {
-			_, _ = io.CopyN(io.Discard, r.open(true), 30_001)
+			readN(t, r.open(true), len(text))
 		},
 		"the last view is closed": func(r *Recorder, _ io.ReadCloser) {
 			last := r.open(true)
-			_, _ = io.CopyN(io.Discard, last, 20_000)
+			readN(t, last, 20_000)
 			_ = last.Close()
 		},
 		"the source has more bytes than the limit": func(_ *Recorder, v io.ReadCloser) {
@@ -155,14 +147,14 @@ func TestPiecesAreRecycled(t *testing.T) {
 			emptyPools(t)
 			r := newRecorder(io.NopCloser(iotest.HalfReader(strings.NewReader(text))), 30_050)
 			v := r.open(false)
-			_, err := io.CopyN(io.Discard, v, 30_000)
-			require.NoError(t, err)
+			readN(t, v, 30_000)
 			require.Empty(t, takePieces(t))
 			isSmall := func(p *piece) bool { return cap(p.data) < 512 }
 			want := slices.DeleteFunc(slices.Clone(r.record.pieces), isSmall)
 			require.Greater(t, len(want), 3)
 			require.Less(t, len(want), len(r.record.pieces), "a small piece is among them")
 			end(r, v)
+			assert.Nil(t, r.record.pieces)
 			got := takePieces(t)
 			assert.Len(t, got, len(want))
 			for _, p := range want {
@@ -172,35 +164,6 @@ func TestPiecesAreRecycled(t *testing.T) {
 	}
 }
 
-// A piece that is used again has none of the bytes of its earlier record.
-func TestRecycledPieceIsEmpty(t *testing.T) {
-	skipIfLossy(t)
-	emptyPools(t)
-	first, second := record{limit: 600}, record{limit: 600}
-	first.keep([]byte("a secret"))
-	p := first.pieces[0]
-	first.forget()
-	second.keep([]byte("text"))
-	require.Same(t, p, second.pieces[0])
-	assert.Equal(t, "text", second.read(new(position), 600))
-	assert.Equal(t, position{skip: 4}, second.end())
-}
-
-// A Read may get bytes of several pieces, so small pieces are as fast as one
-// large one.
-func TestReadAcrossPieces(t *testing.T) {
-	text := letters(20_000)
-	r := record{limit: 20_000}
-	r.keep([]byte(text))
-	require.Greater(t, len(r.pieces), 2)
-	buf := make([]byte, 15_000)
-	var at position
-	require.Equal(t, len(buf), r.copyTo(buf, &at))
-	assert.Equal(t, text[:len(buf)], string(buf))
-	require.Equal(t, len(text)-len(buf), r.copyTo(buf, &at))
-	assert.Equal(t, r.end(), at)
-}
-
 // A view whose record was forgotten is not reopened. It would end too early.
 func TestNoReopenAfterTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*Recorder){
@@ -208,8 +171,7 @@ func TestNoReopenAfterTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRecorder(io.NopCloser(strings.NewReader("text")), 100)
-			_, err := io.ReadAll(r.open(false))
-			require.NoError(t, err)
+			readAll(t, r.open(false))
 			require.True(t, r.pin())
 			v := r.open(false)
 			require.NoError(t, v.Close())
@@ -219,37 +181,6 @@ func TestNoReopenAfterTheEnd(t *testing.T) {
 			assert.Zero(t, n)
 			assert.Equal(t, errClosed, err)
 		})
-	}
-}
-
-// After a request has failed, the base transport may still read the body. It
-// gets all bytes or an error, and no end that comes too early.
-func TestReadAfterAbort(t *testing.T) {
-	text := letters(30_000)
-	for _, all := range []bool{false, true} {
-		r := newRecorder(io.NopCloser(strings.NewReader(text)), 40_000)
-		first := r.open(false)
-		n := int64(20_000)
-		if all {
-			n = 40_000
-		}
-		_, _ = io.CopyN(io.Discard, first, n)
-		require.True(t, r.pin())
-		v := r.open(false)
-		p := make([]byte, 10_000)
-		_, err := io.ReadFull(v, p)
-		require.NoError(t, err)
-		r.abort()
-		spoilPieces(t)
-		rest, err := io.ReadAll(v)
-		spoilPieces(t)
-		assert.True(t, strings.HasPrefix(text, string(p)+string(rest)))
-		if all {
-			require.NoError(t, err)
-			assert.Len(t, rest, 20_000)
-		} else {
-			assert.Equal(t, errClosed, err)
-		}
 	}
 }
 
@@ -358,7 +289,8 @@ func (s *sending) read() {
 	}
 }
 
-// However bodies are sent, each view returns the bytes of its own body.
+// However bodies are sent, each view returns the bytes of its own body, also
+// after the request has failed, and no end that comes too early.
 func TestViewsReturnTheirOwnBytes(t *testing.T) {
 	oneProcessor(t)
 	for seed := range uint64(60) {

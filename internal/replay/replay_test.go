@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
@@ -77,13 +78,23 @@ func (b *blocked) Close() error {
 	return nil
 }
 
-func request(body io.ReadCloser, getBody func() (io.ReadCloser, error)) *http.Request {
+// getBody is the type of Request.GetBody.
+type getBody = func() (io.ReadCloser, error)
+
+func request(body io.ReadCloser, getBody getBody) *http.Request {
 	return &http.Request{Method: "PUT", Body: body, GetBody: getBody}
 }
 
 func prepare(body io.ReadCloser, limit int64) *replay.Body {
 	b := new(replay.Body)
 	b.Prepare(request(body, nil), limit)
+	return b
+}
+
+// replaceable prepares a body that GetBody replaces.
+func replaceable(body io.ReadCloser, getBody getBody) *replay.Body {
+	b := new(replay.Body)
+	b.Prepare(request(body, getBody), 0)
 	return b
 }
 
@@ -112,7 +123,6 @@ func TestNoBody(t *testing.T) {
 	for _, none := range []io.ReadCloser{nil, http.NoBody} {
 		b := prepare(none, 100)
 		assert.False(t, b.Has())
-		assert.Nil(t, b.Recorder())
 		assert.Nil(t, b.Recorder())
 		for range 3 {
 			stop := watch(t.Context(), b)
@@ -193,18 +203,17 @@ func TestRecord(t *testing.T) {
 	const text = "0123456789"
 	for limit := range int64(len(text) + 2) {
 		for read := range len(text) + 1 {
-			checkRecord(t, newSource(iotest.OneByteReader(strings.NewReader(text))),
-				text, limit, read)
-			checkRecord(t, newSource(iotest.DataErrReader(strings.NewReader(text))),
-				text, limit, read)
+			checkRecord(t, iotest.OneByteReader(strings.NewReader(text)), text, limit, read)
+			checkRecord(t, iotest.DataErrReader(strings.NewReader(text)), text, limit, read)
 		}
 	}
 }
 
-// checkRecord lets three attempts read a part of s, which contains text, and
+// checkRecord lets three attempts read a part of r, which contains text, and
 // then one more read all of it.
-func checkRecord(t *testing.T, s *source, text string, limit int64, read int) {
+func checkRecord(t *testing.T, r io.Reader, text string, limit int64, read int) {
 	t.Helper()
+	s := newSource(r)
 	b := prepare(s, limit)
 	attempts := 0
 	for ; attempts < 3; attempts++ {
@@ -276,20 +285,6 @@ func TestSourceFails(t *testing.T) {
 	}
 }
 
-// The result of closing the source is not its failure.
-func TestClosedSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		b := prepare(s, 100)
-		view := b.Open(false)
-		go b.Abort()
-		_, err := view.Read(make([]byte, 10))
-		require.Error(t, err)
-		require.NoError(t, b.Failure())
-		assert.False(t, rewind(b), "the rest is lost")
-	})
-}
-
 // An error of Close is reported once, together with the attempt's own.
 func TestCloseFails(t *testing.T) {
 	boom := errors.New("boom")
@@ -309,9 +304,6 @@ func TestCloseFails(t *testing.T) {
 	b = prepare(newText("text"), 100)
 	b.Open(false)
 	all, failed = b.WithCloseFailure(io.EOF)
-	assert.False(t, failed)
-	assert.Equal(t, io.EOF, all)
-	all, failed = new(replay.Body).WithCloseFailure(io.EOF)
 	assert.False(t, failed)
 	assert.Equal(t, io.EOF, all)
 }
@@ -335,53 +327,29 @@ func TestViewsShareARead(t *testing.T) {
 	})
 }
 
-// halves is a source of two halves, the second of which arrives late.
-type halves struct {
-	text    string
-	size    int
-	waiting chan bool // closed when a Read waits for the second half
-	arrived chan bool
-}
-
-func (h *halves) Read(p []byte) (int, error) {
-	if len(h.text) == h.size {
-		close(h.waiting)
-		<-h.arrived
-	}
-	n := copy(p, h.text)
-	h.text = h.text[n:]
-	return n, nil
-}
-
-func (h *halves) Close() error { return nil }
-
 // A view may read the record while the Read of the view before ends, which adds
 // to the record. Only the race detector notices if they are not synchronized.
 func TestViewReadsAGrowingRecord(t *testing.T) {
 	const size = 8 << 10
-	text := strings.Repeat("a", size) + strings.Repeat("b", size)
+	first, second := strings.Repeat("a", size), strings.Repeat("b", size)
 	for range 20 {
-		s := &halves{text, size, make(chan bool), make(chan bool)}
-		b := prepare(s, 2*size)
-		old := b.Open(false)
-		_, err := io.ReadFull(old, make([]byte, size))
-		require.NoError(t, err)
-		oldDone := make(chan bool)
-		go func() { _, _ = old.Read(make([]byte, size)); close(oldDone) }()
-		<-s.waiting
-		require.True(t, rewind(b))
-		view := b.Open(false)
-		got := make([]byte, 2*size)
-		for i := range got {
-			if i == size/4 {
-				close(s.arrived)
-			}
-			_, err := view.Read(got[i : i+1])
-			require.NoError(t, err)
-		}
-		assert.Equal(t, text, string(got))
-		<-oldDone
-		b.Finish()
+		synctest.Test(t, func(t *testing.T) {
+			r, w := io.Pipe()
+			write := func(text string) { _, _ = io.WriteString(w, text) }
+			go write(first)
+			b := prepare(r, 2*size)
+			old := b.Open(false)
+			readN(t, old, size)
+			go func() { _, _ = old.Read(make([]byte, size)) }()
+			synctest.Wait()
+			require.True(t, rewind(b))
+			view := iotest.OneByteReader(b.Open(false))
+			got := readN(t, view, size/4)
+			go write(second)
+			got += readN(t, view, size-size/4)
+			assert.Equal(t, first, got)
+			assert.Equal(t, second, readN(t, view, size))
+		})
 	}
 }
 
@@ -419,20 +387,18 @@ func TestWaitingReadEnds(t *testing.T) {
 		"Interrupt": func(b *replay.Body, _ io.Closer) { b.Recorder().Interrupt() },
 		"Close":     func(_ *replay.Body, view io.Closer) { _ = view.Close() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 4)
-				view := b.Open(false)
-				assert.Equal(t, "0123", readN(t, view, 4))
-				require.True(t, rewind(b))
-				done := make(chan error, 1)
-				go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
-				synctest.Wait()
-				require.Empty(t, done, "it waits")
-				end(b, view)
-				require.Error(t, <-done)
-				b.Abort()
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 4)
+			view := b.Open(false)
+			assert.Equal(t, "0123", readN(t, view, 4))
+			require.True(t, rewind(b))
+			done := make(chan error, 1)
+			go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
+			synctest.Wait()
+			require.Empty(t, done, "it waits")
+			end(b, view)
+			require.Error(t, <-done)
+			b.Abort()
 		})
 	}
 }
@@ -461,24 +427,6 @@ func TestPinDuringAReadPastTheLimit(t *testing.T) {
 		assert.False(t, rewind(b))
 		b.Abort()
 	})
-}
-
-// An attempt may still be sending the body when its response is returned. It
-// continues.
-func TestFinishLetsTheUploadGoOn(t *testing.T) {
-	s := newText("some text")
-	b := prepare(s, 100)
-	view := b.Open(false)
-	assert.Equal(t, "some", readN(t, view, 4))
-	b.Finish()
-	assert.Zero(t, s.closes.Load())
-	assert.Equal(t, " text", readAll(t, view))
-	assert.EqualValues(t, 1, s.closes.Load())
-
-	s = newText("some text")
-	b = prepare(s, 100)
-	b.Finish()
-	assert.EqualValues(t, 1, s.closes.Load(), "no attempt was made")
 }
 
 // Each attempt reads a file from the position that it had, and no bytes are
@@ -536,15 +484,15 @@ func TestFileEnds(t *testing.T) {
 // If no later attempt can read from a source, it is closed with its view, and
 // not only with the request.
 func TestCloseOfAViewClosesTheSource(t *testing.T) {
-	getBody := func() (io.ReadCloser, error) { return newText("text"), nil }
+	another := func() (io.ReadCloser, error) { return newText("text"), nil }
 	for name, tt := range map[string]struct {
-		getBody func() (io.ReadCloser, error)
+		getBody getBody
 		limit   int64
 		read    int
 		want    int32
 	}{
-		"unread, with GetBody":          {getBody, 0, 0, 0},
-		"read in part, with GetBody":    {getBody, 0, 1, 1},
+		"unread, with GetBody":          {another, 0, 0, 0},
+		"read in part, with GetBody":    {another, 0, 1, 1},
 		"unread":                        {nil, 2, 0, 0},
 		"read in part":                  {nil, 2, 2, 0},
 		"more than the record can keep": {nil, 2, 3, 1},
@@ -565,28 +513,25 @@ func TestCloseOfAViewClosesTheSource(t *testing.T) {
 // An earlier attempt may close its body late, while the current one reads.
 func TestLateCloseOfAnEarlierView(t *testing.T) {
 	for _, last := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) { closeLate(t, last) })
+		synctest.Test(t, func(t *testing.T) {
+			s := newBlocked()
+			b := prepare(s, 100)
+			old := b.Open(false)
+			go func() { s.data <- "some " }()
+			readN(t, old, 5)
+			require.True(t, rewind(b))
+			view := b.Open(last)
+			defer watch(t.Context(), b)()
+			go func() {
+				time.Sleep(time.Minute)
+				assert.Zero(t, s.closes.Load(), "the Read is still under way")
+				s.data <- "text"
+				close(s.data)
+			}()
+			time.AfterFunc(time.Second, func() { assert.NoError(t, old.Close()) })
+			assert.Equal(t, "some text", readAll(t, view))
+		})
 	}
-}
-
-func closeLate(t *testing.T, last bool) {
-	t.Helper()
-	s := newBlocked()
-	b := prepare(s, 100)
-	old := b.Open(false)
-	go func() { s.data <- "some " }()
-	readN(t, old, 5)
-	require.True(t, rewind(b))
-	view := b.Open(last)
-	defer watch(t.Context(), b)()
-	go func() {
-		time.Sleep(time.Minute)
-		assert.Zero(t, s.closes.Load(), "the Read is still under way")
-		s.data <- "text"
-		close(s.data)
-	}()
-	time.AfterFunc(time.Second, func() { assert.NoError(t, old.Close()) })
-	assert.Equal(t, "some text", readAll(t, view))
 }
 
 // A pipe is an *os.File that cannot be read at an offset.
@@ -608,8 +553,7 @@ func TestPipe(t *testing.T) {
 // bodies are sent as they are.
 func TestGetBodyInMemory(t *testing.T) {
 	first := newText("text")
-	b := new(replay.Body)
-	b.Prepare(request(first, newRequest(t, strings.NewReader("text")).GetBody), 0)
+	b := replaceable(first, newRequest(t, strings.NewReader("text")).GetBody)
 	b.Open(false)
 	assert.NotNil(t, b.Recorder())
 	require.True(t, rewind(b))
@@ -621,119 +565,106 @@ func TestGetBodyInMemory(t *testing.T) {
 	b.Abort()
 }
 
-func TestGetBodyFails(t *testing.T) {
-	boom := errors.New("boom")
-	for name, tt := range map[string]struct {
-		getBody func() (io.ReadCloser, error)
-		want    string
-	}{
-		"error": {func() (io.ReadCloser, error) { return nil, boom }, "boom"},
-		"nothing": {func() (io.ReadCloser, error) { return nil, nil },
-			"GetBody returned neither a body nor an error"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newText("text")
-			b := new(replay.Body)
-			b.Prepare(request(s, tt.getBody), 0)
-			b.Open(false)
-			assert.False(t, rewind(b))
-			require.EqualError(t, b.Err(), tt.want)
-			b.Abort()
-			assert.EqualValues(t, 1, s.closes.Load())
-		})
+// newSeekable returns a body of ten digits, and a GetBody that seeks in it and
+// returns it again.
+func newSeekable() (s *source, getBody getBody) {
+	reader := strings.NewReader("0123456789")
+	s = newSource(reader)
+	return s, func() (io.ReadCloser, error) {
+		_, err := reader.Seek(0, io.SeekStart)
+		return s, err
 	}
 }
 
-// seekable is a body for which GetBody seeks and returns the same body.
-type seekable struct {
-	*strings.Reader
-	*source
+// sought lets an attempt read a part of a body, in which GetBody then seeks for
+// another attempt.
+func sought(t *testing.T) (b *replay.Body, s *source, view io.ReadCloser) {
+	t.Helper()
+	s, getBody := newSeekable()
+	b = replaceable(s, getBody)
+	view = b.Open(false)
+	assert.Equal(t, "0123", readN(t, view, 4))
+	require.True(t, rewind(b), "it is not inside Read")
+	return b, s, view
 }
-
-func (s seekable) Read(p []byte) (int, error) { return s.Reader.Read(p) }
 
 // GetBody may move the position of the body that an attempt is sending. If no
 // retry follows, the attempt gets an error instead of wrong bytes.
 func TestGetBodySeeks(t *testing.T) {
 	for _, follows := range []bool{false, true} {
-		t.Run(fmt.Sprint(follows), func(t *testing.T) {
-			s := &seekable{strings.NewReader("0123456789"), newText("")}
-			b := new(replay.Body)
-			b.Prepare(request(s, func() (io.ReadCloser, error) {
-				_, err := s.Seek(0, io.SeekStart)
-				return s, err
-			}), 0)
-			view := b.Open(false)
-			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, rewind(b), "it is not inside Read")
-			if follows {
-				next := b.Open(true)
-				assert.Equal(t, "0123456789", readAll(t, next))
-			} else {
-				b.Abort()
-			}
-			_, err := view.Read(make([]byte, 4))
-			require.Error(t, err)
-			b.Finish()
-			assert.EqualValues(t, 1, s.closes.Load())
-		})
+		b, s, view := sought(t)
+		if follows {
+			assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
+		} else {
+			b.Abort()
+		}
+		_, err := view.Read(make([]byte, 4))
+		require.Error(t, err)
+		b.Finish()
+		assert.EqualValues(t, 1, s.closes.Load())
 	}
 }
 
 // The base transport may close the body of an attempt after GetBody has made
-// that body ready for the next one. It is closed once the next one has ended.
+// that body ready for the next one. It is closed once the next one has ended,
+// or if there is none.
 func TestGetBodySeeksBeforeLateClose(t *testing.T) {
-	for name, closeView := range map[string]func(b *replay.Body, view io.Closer){
-		"before Open": func(b *replay.Body, view io.Closer) {
+	for name, use := range map[string]func(b *replay.Body, view io.Closer) (end func()){
+		"before Open": func(b *replay.Body, view io.Closer) func() {
 			_ = view.Close()
 			b.Open(false)
+			return b.Abort
 		},
-		"after Open": func(b *replay.Body, view io.Closer) {
+		"after Open": func(b *replay.Body, view io.Closer) func() {
 			b.Open(false)
 			_ = view.Close()
+			return b.Abort
+		},
+		"no retry": func(b *replay.Body, view io.Closer) func() {
+			_ = view.Close()
+			return b.Finish
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &seekable{strings.NewReader("0123456789"), newText("")}
-			b := new(replay.Body)
-			b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
-			view := b.Open(false)
-			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, rewind(b))
-			closeView(b, view)
+			b, s, view := sought(t)
+			end := use(b, view)
 			assert.Zero(t, s.closes.Load())
-			b.Abort()
+			end()
 			assert.EqualValues(t, 1, s.closes.Load())
 		})
 	}
-	t.Run("no retry", func(t *testing.T) {
-		s := &seekable{strings.NewReader("0123456789"), newText("")}
-		b := new(replay.Body)
-		b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
-		view := b.Open(false)
-		assert.Equal(t, "0123", readN(t, view, 4))
-		require.True(t, rewind(b))
-		require.NoError(t, view.Close())
-		b.Finish()
-		assert.EqualValues(t, 1, s.closes.Load())
-	})
 }
 
-// While a Read of the body blocks, GetBody must not return the same body.
+// While a Read of the body blocks, GetBody must not return the same body. For
+// another one, the Read is ended by closing its body.
 func TestGetBodyOfABlockedBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		b := new(replay.Body)
-		b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
-		view := b.Open(false)
-		go func() { _, _ = io.ReadAll(view) }()
-		synctest.Wait()
-		start := time.Now()
-		assert.False(t, rewind(b))
-		assert.LessOrEqual(t, time.Since(start), 2*bounded.MaxTime)
-		require.ErrorContains(t, b.Err(), "still being read")
-		b.Abort()
-	})
+	for _, same := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, next := newBlocked(), newText("text")
+			b := replaceable(s, func() (io.ReadCloser, error) {
+				if same {
+					return s, nil
+				}
+				return next, nil
+			})
+			view, done := b.Open(false), make(chan error, 1)
+			go func() { _, err := io.ReadAll(view); done <- err }()
+			synctest.Wait()
+			start := time.Now()
+			assert.Equal(t, !same, rewind(b))
+			assert.LessOrEqual(t, time.Since(start), 2*bounded.MaxTime)
+			require.Error(t, <-done)
+			assert.EqualValues(t, 1, s.closes.Load())
+			if same {
+				require.ErrorContains(t, b.Err(), "still being read")
+				b.Abort()
+			} else {
+				assert.Equal(t, "text", readAll(t, b.Open(true)))
+				b.Finish()
+				assert.EqualValues(t, 1, next.closes.Load())
+			}
+		})
+	}
 }
 
 // A body of a type that cannot be compared is never the same body.
@@ -744,42 +675,21 @@ func TestGetBodyIncomparable(t *testing.T) {
 	}
 	body := func() (io.ReadCloser, error) { return incomparable{ReadCloser: newText("text")}, nil }
 	first, _ := body()
-	b := new(replay.Body)
-	b.Prepare(request(first, body), 0)
+	b := replaceable(first, body)
 	b.Open(false)
 	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
 // net/http closes the body of a request that it cannot begin on a connection,
-// and sends it on another.
+// and sends it on another. It does not close the body again, so the body closes
+// itself at its end.
 func TestReopen(t *testing.T) {
-	s := newText("text")
-	b := prepare(s, 100)
-	view := b.Open(false)
-	require.NoError(t, view.Close())
-	_, err := view.Read(make([]byte, 1))
-	require.Error(t, err)
-	require.NoError(t, view.Close())
-	b.Recorder().Reopen()
-	assert.Equal(t, "text", readAll(t, view))
-
-	b = prepare(newText("text"), 100)
-	view = b.Open(false)
-	readN(t, view, 2)
-	require.NoError(t, view.Close())
-	b.Recorder().Reopen()
-	_, err = view.Read(make([]byte, 1))
-	require.Error(t, err, "a view that was read is not reopened")
-}
-
-// net/http does not close a reopened body again, so the body closes itself at
-// its end.
-func TestReopenedCloses(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, b *replay.Body, view io.ReadCloser){
 		"read to its end": func(t *testing.T, _ *replay.Body, view io.ReadCloser) {
-			_, err := io.ReadAll(view)
+			text, err := io.ReadAll(view)
 			require.NoError(t, err)
+			assert.Equal(t, "text", string(text))
 		},
 		"interrupted after the last attempt": func(_ *testing.T, b *replay.Body, _ io.ReadCloser) {
 			b.Finish()
@@ -792,12 +702,26 @@ func TestReopenedCloses(t *testing.T) {
 			view := b.Open(false)
 			b.Recorder().Reopen() // does nothing to a view that is open
 			require.NoError(t, view.Close())
+			_, err := view.Read(make([]byte, 1))
+			require.Error(t, err)
+			require.NoError(t, view.Close())
 			b.Recorder().Reopen()
 			assert.Zero(t, s.closes.Load())
 			end(t, b, view)
 			assert.EqualValues(t, 1, s.closes.Load())
 		})
 	}
+}
+
+// A view that was read is not reopened.
+func TestNoReopenAfterARead(t *testing.T) {
+	b := prepare(newText("text"), 100)
+	view := b.Open(false)
+	readN(t, view, 2)
+	require.NoError(t, view.Close())
+	b.Recorder().Reopen()
+	_, err := view.Read(make([]byte, 1))
+	require.Error(t, err)
 }
 
 // A view that is reopened begins with the bytes that an earlier attempt has
@@ -832,9 +756,7 @@ func TestReopenAfterAnEarlierAttempt(t *testing.T) {
 func TestCloseDuringAReadAndGetBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, called := newBlocked(), make(chan struct{})
-		b := new(replay.Body)
-		b.Prepare(
-			request(s, func() (io.ReadCloser, error) { <-called; return newText("text"), nil }), 0)
+		b := replaceable(s, func() (io.ReadCloser, error) { <-called; return newText("text"), nil })
 		view := b.Open(false)
 		stop := watch(t.Context(), b)
 		done := make(chan error, 1)
@@ -854,25 +776,26 @@ func TestCloseDuringAReadAndGetBody(t *testing.T) {
 	})
 }
 
-// A reopened view that is interrupted leaves the source to the next attempt.
-func TestReopenedIsSentAgain(t *testing.T) {
-	s := newText("text")
-	b := prepare(s, 100)
-	view := b.Open(false)
-	require.NoError(t, view.Close())
-	b.Recorder().Reopen()
-	interruptAndSendAgain(t, b, s, view)
-}
-
-// interruptAndSendAgain ends a view, and sends the text of its source again.
-func interruptAndSendAgain(t *testing.T, b *replay.Body, s *source, view io.Reader) {
-	t.Helper()
-	b.Recorder().Interrupt()
-	_, err := view.Read(make([]byte, 1))
-	require.Error(t, err)
-	assert.Zero(t, s.closes.Load())
-	require.True(t, rewind(b))
-	assert.Equal(t, "text", readAll(t, b.Open(true)))
+// A view that is interrupted leaves the source to the next attempt if it is not
+// inside Read, also if it was reopened.
+func TestInterruptedIsSentAgain(t *testing.T) {
+	for _, reopened := range []bool{false, true} {
+		s := newText("text")
+		b := prepare(s, 100)
+		view := b.Open(false)
+		if reopened {
+			require.NoError(t, view.Close())
+			b.Recorder().Reopen()
+		} else {
+			readN(t, view, 2)
+		}
+		b.Recorder().Interrupt()
+		_, err := view.Read(make([]byte, 1))
+		require.Error(t, err)
+		assert.Zero(t, s.closes.Load())
+		require.True(t, rewind(b))
+		assert.Equal(t, "text", readAll(t, b.Open(true)))
+	}
 }
 
 // Interrupt of the last attempt leaves closing the source to the base
@@ -889,8 +812,8 @@ func TestInterruptLeavesTheCloseToTheBase(t *testing.T) {
 	assert.EqualValues(t, 1, s.closes.Load())
 }
 
-// Interrupt ends a Read that blocks, by closing the source. Otherwise the
-// source stays open for the next attempt.
+// Interrupt and Abort end a Read that blocks, by closing the source. The result
+// of that is not the failure of the source.
 func TestInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -903,17 +826,16 @@ func TestInterrupt(t *testing.T) {
 			{100, true, []string{"some "}},
 			{4, false, []string{"some text", "and more"}}, // more than the record can keep
 		} {
-			b, s, _, done := blockedRead(tt.limit, tt.last, tt.texts...)
-			b.Recorder().Interrupt()
-			require.Error(t, <-done)
-			assert.EqualValues(t, 1, s.closes.Load())
-			assert.False(t, rewind(b))
+			for _, end := range []func(*replay.Body){
+				func(b *replay.Body) { b.Recorder().Interrupt() }, (*replay.Body).Abort} {
+				b, s, _, done := blockedRead(tt.limit, tt.last, tt.texts...)
+				end(b)
+				require.Error(t, <-done)
+				require.NoError(t, b.Failure())
+				assert.EqualValues(t, 1, s.closes.Load())
+				assert.False(t, rewind(b), "the rest is lost")
+			}
 		}
-		s := newText("text")
-		b := prepare(s, 100)
-		view := b.Open(false)
-		readN(t, view, 2)
-		interruptAndSendAgain(t, b, s, view)
 	})
 }
 
@@ -948,28 +870,26 @@ func TestCloseDuringARead(t *testing.T) {
 	const before, soon, late = "before the close", "soon after it", "late"
 	for _, returns := range []string{before, soon, late} {
 		for _, last := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/last=%v", returns, last), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					b, s, view, done := blockedRead(100, last)
-					stop := watch(t.Context(), b)
-					if returns == before {
-						stop()
-					}
-					require.NoError(t, view.Close())
-					if returns == soon {
-						stop()
-					}
-					time.Sleep(time.Second)
-					synctest.Wait()
-					// With the last view, the source is closed at once.
-					closed := returns == late || last
-					assert.Equal(t, closed, len(done) == 1)
-					assert.Equal(t, closed, s.closes.Load() == 1)
-					if returns == late {
-						stop()
-					}
-					b.Abort()
-				})
+			contract.Bubble(t, fmt.Sprintf("%s/last=%v", returns, last), func(t *testing.T) {
+				b, s, view, done := blockedRead(100, last)
+				stop := watch(t.Context(), b)
+				if returns == before {
+					stop()
+				}
+				require.NoError(t, view.Close())
+				if returns == soon {
+					stop()
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				// With the last view, the source is closed at once.
+				closed := returns == late || last
+				assert.Equal(t, closed, len(done) == 1)
+				assert.Equal(t, closed, s.closes.Load() == 1)
+				if returns == late {
+					stop()
+				}
+				b.Abort()
 			})
 		}
 	}
@@ -982,15 +902,13 @@ func TestCloseAfterTheEndWaits(t *testing.T) {
 		"end":     struct{ io.Reader }{strings.NewReader("text")},
 		"failure": iotest.ErrReader(errors.New("boom")),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				closeErr := errors.New("of Close")
-				s := newSource(read)
-				s.closeTakes, s.closeErr = time.Second, closeErr
-				view := prepare(s, 100).Open(false)
-				_, _ = io.ReadAll(view)
-				require.ErrorIs(t, view.Close(), closeErr)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			closeErr := errors.New("of Close")
+			s := newSource(read)
+			s.closeTakes, s.closeErr = time.Second, closeErr
+			view := prepare(s, 100).Open(false)
+			_, _ = io.ReadAll(view)
+			require.ErrorIs(t, view.Close(), closeErr)
 		})
 	}
 }
@@ -1015,8 +933,11 @@ func TestCloseDuringAReadThatEnds(t *testing.T) {
 func TestCloseBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(b *replay.Body){
-			"Abort":  func(b *replay.Body) { b.Abort() },
-			"Finish": func(b *replay.Body) { b.Finish() },
+			"Abort": func(b *replay.Body) { b.Abort() },
+			"Finish": func(b *replay.Body) {
+				_ = b.Open(false).Close()
+				b.Finish()
+			},
 			"Abort of a retry": func(b *replay.Body) {
 				require.True(t, rewind(b))
 				b.Abort()
@@ -1032,13 +953,9 @@ func TestCloseBlocks(t *testing.T) {
 				return s, nil
 			}
 			first, _ := slow()
-			b := new(replay.Body)
-			b.Prepare(request(first, slow), 0)
+			b := replaceable(first, slow)
 			view := b.Open(false)
 			readN(t, view, 2)
-			if name == "Finish" {
-				_ = b.Open(false).Close()
-			}
 			start := time.Now()
 			end(b)
 			limit := bounded.MaxTime
@@ -1053,7 +970,8 @@ func TestCloseBlocks(t *testing.T) {
 
 // If Read of the source panics, later Reads do not wait for it.
 func TestSourcePanics(t *testing.T) {
-	b := prepare(newSource(panicking{}), 100)
+	panics := func([]byte) (int, error) { panic("boom") }
+	b := prepare(newSource(contract.ReaderFunc(panics)), 100)
 	view := b.Open(false)
 	assert.PanicsWithValue(t, "boom", func() { _, _ = view.Read(make([]byte, 1)) })
 	_, err := view.Read(make([]byte, 1))
@@ -1062,10 +980,6 @@ func TestSourcePanics(t *testing.T) {
 	assert.False(t, rewind(b))
 	b.Abort()
 }
-
-type panicking struct{}
-
-func (panicking) Read([]byte) (int, error) { panic("boom") }
 
 func TestClosedEarly(t *testing.T) {
 	for read, want := range map[int]bool{0: true, 2: true, 4: true, 5: false} { // 5: and its end
