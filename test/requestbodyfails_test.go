@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -30,66 +28,55 @@ import (
 // over either protocol, and is closed.
 func TestBlockedReader(t *testing.T) {
 	cause := errors.New("cause")
-	for name, tt := range map[string]struct {
-		prepare func(*blockedBody, *http.Request, *httpretry.Policy) *http.Request
-		status  int // of the response, 0: an error
-		want    error
-		reason  httpretry.Reason
+	for _, tt := range []struct {
+		name     string
+		answer   int           // the status of a server that does not read; 0: it reads
+		deadline time.Duration // of the request
+		timeout  time.Duration // of an attempt, whose Read begins in this time
+		want     error
+		reason   httpretry.Reason
 	}{
-		"cancel": {func(b *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
-			ctx, cancel := context.WithCancelCause(req.Context())
-			go func() { <-b.reading; cancel(cause) }()
-			return req.WithContext(ctx)
-		}, 0, cause, httpretry.ReasonCanceled},
-		"deadline": {func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
-			ctx, cancel := context.WithTimeout(req.Context(), 30*time.Millisecond)
-			time.AfterFunc(2*waitLimit, cancel) // vet asks for it
-			return req.WithContext(ctx)
-		}, 0, context.DeadlineExceeded, httpretry.ReasonDeadline},
-		"attempt timeout": {
-			func(_ *blockedBody, req *http.Request, p *httpretry.Policy) *http.Request {
-				p.AttemptTimeout = 100 * time.Millisecond // the Read begins in this time
-				return req
-			}, 0, context.DeadlineExceeded, httpretry.ReasonNotReplayable},
+		{"cancel", 0, 0, 0, cause, httpretry.ReasonCanceled},
+		{"deadline", 0, 30 * time.Millisecond, 0, context.DeadlineExceeded,
+			httpretry.ReasonDeadline},
+		{"attempt timeout", 0, 0, 100 * time.Millisecond, context.DeadlineExceeded,
+			httpretry.ReasonNotReplayable},
 		// Each retry inherits the Read of the first attempt.
-		"early answer": {
-			func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
-				req.Header.Set("X-Answer", "early")
-				return req
-			}, 503, nil, httpretry.ReasonAttempts},
-		"early answer that is final": {
-			func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
-				req.Header.Set("X-Answer", "final")
-				return req
-			}, 403, nil, httpretry.ReasonPermanent},
+		{"early answer", 503, 0, 0, nil, httpretry.ReasonAttempts},
+		{"early answer that is final", 403, 0, 0, nil, httpretry.ReasonPermanent},
 	} {
 		contract.ForProtocols(t, func(t *testing.T, proto string) {
-			t.Run(name, func(t *testing.T) {
+			t.Run(tt.name, func(t *testing.T) {
 				handler := func(w http.ResponseWriter, r *http.Request) {
-					switch r.Header.Get("X-Answer") {
-					case "early":
-						answerEarly(w, r, http.StatusServiceUnavailable)
-					case "final":
-						answerEarly(w, r, http.StatusForbidden)
-					default:
+					if tt.answer > 0 {
+						answerEarly(w, r, tt.answer)
+					} else {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
 				}
 				base, srv := contract.Serve(t, proto, handler)
 				body, events := newBlockedBody(), new(contract.Record)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				switch {
+				case tt.want == cause:
+					go func() { <-body.reading; cancel(cause) }()
+				case tt.deadline > 0:
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(ctx, tt.deadline)
+					defer stop()
+				}
 				policy := contract.RetryEvery(0)
-				req := contract.Streamed(t, "PUT", srv.URL, body)
+				policy.AttemptTimeout = tt.timeout
+				req := contract.Streamed(t, "PUT", srv.URL, body).WithContext(ctx)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
-				req = tt.prepare(body, req, &policy)
 				transport := contract.Recorded(t, base, policy, events)
 				waitFor(t, "the end of the request", func() {
 					resp, err := transport.RoundTrip(req)
-					if tt.status == 0 {
+					if tt.want != nil {
 						assert.ErrorIs(t, err, tt.want)
-						return
-					}
-					if assert.NoError(t, err) {
-						assert.Equal(t, tt.status, resp.StatusCode)
+					} else if assert.NoError(t, err) {
+						assert.Equal(t, tt.answer, resp.StatusCode)
 						assert.NoError(t, resp.Body.Close())
 					}
 				})
@@ -132,10 +119,8 @@ func TestReaderFailsAnywhere(t *testing.T) {
 					}
 					base, srv := contract.Serve(t, proto, handler)
 					failing := func() io.ReadCloser {
-						return &contract.Body{
-							ReadCloser: io.NopCloser(
-								io.MultiReader(
-									strings.NewReader("some"), iotest.ErrReader(failure)))}
+						r := io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure))
+						return &contract.Body{ReadCloser: io.NopCloser(r)}
 					}
 					req := contract.Streamed(t, "PUT", srv.URL, failing())
 					if tt.attempt == 2 {
@@ -266,41 +251,36 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 // HTTP/2.
 func TestCloseFails(t *testing.T) {
 	contract.ForProtocols(t, func(t *testing.T, proto string) {
-		for _, method := range []string{"PUT", "POST"} {
-			for _, withGetBody := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/GetBody=%v", method, withGetBody), func(t *testing.T) {
-					var requests atomic.Int32
-					handler := func(_ http.ResponseWriter, r *http.Request) {
-						requests.Add(1)
-						_, _ = io.Copy(io.Discard, r.Body)
+		for _, withGetBody := range []bool{false, true} {
+			t.Run(fmt.Sprintf("GetBody=%v", withGetBody), func(t *testing.T) {
+				var requests atomic.Int32
+				handler := func(_ http.ResponseWriter, r *http.Request) {
+					requests.Add(1)
+					_, _ = io.Copy(io.Discard, r.Body)
+				}
+				base, srv := contract.Serve(t, proto, handler)
+				failure := errors.New("close failed")
+				req := contract.Streamed(t, "PUT", srv.URL, &contract.Body{
+					ReadCloser: &failingBody{strings.NewReader("text"), failure}})
+				if withGetBody {
+					req.GetBody = func() (io.ReadCloser, error) {
+						t.Error("GetBody was called")
+						return nil, failure
 					}
-					base, srv := contract.Serve(t, proto, handler)
-					failure := errors.New("close failed")
-					body := func() io.ReadCloser {
-						return &contract.Body{
-							ReadCloser: failingCloser{strings.NewReader("text"), failure}}
-					}
-					req := contract.Streamed(t, method, srv.URL, body())
-					if withGetBody {
-						req.GetBody = func() (io.ReadCloser, error) {
-							t.Error("GetBody was called")
-							return body(), nil
-						}
-					}
-					events := new(contract.Record)
-					resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
-						RoundTrip(req)
-					if proto == contract.HTTP2 {
-						require.NoError(t, err)
-						contract.ReadBody(t, resp)
-						assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
-					} else {
-						require.ErrorIs(t, err, failure)
-						assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-					}
-					assert.LessOrEqual(t, requests.Load(), int32(1))
-				})
-			}
+				}
+				events := new(contract.Record)
+				resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+					RoundTrip(req)
+				if proto == contract.HTTP2 {
+					require.NoError(t, err)
+					contract.ReadBody(t, resp)
+					assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
+				} else {
+					require.ErrorIs(t, err, failure)
+					assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+				}
+				assert.LessOrEqual(t, requests.Load(), int32(1))
+			})
 		}
 	})
 }
@@ -309,7 +289,7 @@ func TestCloseFails(t *testing.T) {
 // its Close is returned.
 func TestCloseFailsOfARefusedRequest(t *testing.T) {
 	failure := errors.New("close failed")
-	body := &contract.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
+	body := &contract.Body{ReadCloser: &failingBody{strings.NewReader("text"), failure}}
 	req := contract.Streamed(t, "PUT", "http://a.test/", body)
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxElapsed: -1}))
 	_, err := contract.New(t, httpretry.Config{Base: contract.Play(s200)}).RoundTrip(req)
@@ -317,14 +297,6 @@ func TestCloseFailsOfARefusedRequest(t *testing.T) {
 	require.ErrorContains(t, err, "MaxElapsed: -1ns: want at least 1ms")
 	assert.Equal(t, 1, body.Closes())
 }
-
-// failingCloser is a body whose Close fails.
-type failingCloser struct {
-	io.Reader
-	err error
-}
-
-func (b failingCloser) Close() error { return b.err }
 
 // Hazard B8: a body panics while Base reads it in the goroutine of RoundTrip. A
 // panic in a goroutine of net/http ends the process, and nothing can prevent
@@ -368,7 +340,13 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 // again, even by an attempt that was paused until then.
 func TestNoReadAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &closableBody{r: strings.NewReader("0123456789abcdef")}
+		var body *contract.Body
+		text := strings.NewReader("0123456789abcdef")
+		body = &contract.Body{
+			ReadCloser: io.NopCloser(contract.ReaderFunc(func(p []byte) (int, error) {
+				assert.Zero(t, body.Closes(), "a Read after Close")
+				return text.Read(p)
+			}))}
 		var first io.ReadCloser
 		base := newBodyBase(func(b io.ReadCloser, _ int) int {
 			first = b
@@ -392,65 +370,41 @@ func TestNoReadAfterClose(t *testing.T) {
 			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Error(t, <-late)
-		assert.Zero(t, body.late.Load())
 	})
 }
 
-// closableBody is a body whose Read fails after Close.
-type closableBody struct {
-	r      io.Reader
-	closed atomic.Bool
-	late   atomic.Int32 // reads after Close
-}
-
-func (c *closableBody) Read(p []byte) (int, error) {
-	if c.closed.Load() {
-		c.late.Add(1)
-		return 0, os.ErrClosed
-	}
-	return c.r.Read(p)
-}
-
-func (c *closableBody) Close() error { c.closed.Store(true); return nil }
-
 // A response is not returned if a cancel had cut off the body of its request.
 func TestAnswerToCutBody(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		body io.ReadCloser
-		fail bool
-	}{
-		{"cut", newBlockedBody(), true},
-		{"complete", contract.Counted("text"), false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			cause := errors.New("cause")
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				if b, ok := tt.body.(*blockedBody); ok {
-					go func() { <-b.reading; cancel(cause) }()
-				}
-				_, _ = io.Copy(io.Discard, req.Body)
-				cancel(cause)
-				_ = req.Body.Close()
-				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-			})
-			resp, err := contract.New(t, httpretry.Config{Base: base}).
-				RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
-			if !tt.fail {
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				return
-			}
+	cause := errors.New("cause")
+	for _, cut := range []bool{false, true} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var body io.ReadCloser = contract.Counted("text")
+		if cut {
+			blocked := newBlockedBody()
+			go func() { <-blocked.reading; cancel(cause) }()
+			body = blocked
+		}
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			cancel(cause)
+			_ = req.Body.Close()
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})
+		resp, err := contract.New(t, httpretry.Config{Base: base}).
+			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+		if cut {
 			require.ErrorIs(t, err, cause)
 			require.ErrorIs(t, err, context.Canceled)
-		})
+		} else {
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+		}
 	}
 }
 
-// A body whose Read waits for the response does not hold up RoundTrip if an
-// HTTP/2 stream ends without one. net/http closes the body then, and waits for
-// its Read (clientStream.cleanupWriteRequest).
+// A body whose Read waits for the response, as in a full-duplex call, does not
+// hold up RoundTrip if an HTTP/2 stream ends without one. net/http closes the
+// body then, and waits for its Read (clientStream.cleanupWriteRequest).
 func TestBlockedReaderOfABrokenStream(t *testing.T) {
 	ends := map[string]func(faults.Stream){
 		"INTERNAL_ERROR": func(s faults.Stream) { s.ResetStream(faults.InternalError) },
@@ -466,10 +420,7 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 				title := fmt.Sprintf("%s/%s/%d attempts", name, method, policy.MaxAttempts)
 				t.Run(title, func(t *testing.T) {
 					t.Parallel()
-					reader, writer := io.Pipe()
-					answered := make(chan struct{})
-					t.Cleanup(func() { _ = writer.Close() }) // which ends a Read that blocks
-					body := &reportingReader{Reader: reader, reading: make(chan struct{})}
+					body := newBlockedBody()
 					srv := faults.HTTP2(t, func(s faults.Stream) {
 						select {
 						case <-body.reading:
@@ -477,42 +428,20 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 						case <-t.Context().Done():
 						}
 					})
-					written := make(chan error, 1)
-					go func() { // which waits for the response, as in a full-duplex call
-						<-answered
-						_, err := io.WriteString(writer, "text")
-						written <- err
-					}()
-					req := contract.Streamed(t, method, srv.URL(), struct {
-						io.Reader
-						io.Closer
-					}{body, reader})
+					req := contract.Streamed(t, method, srv.URL(), body)
 					req.ContentLength = -1
 					transport := contract.With(t, faults.HTTP2Base(t), policy)
 					waitFor(t, "the end of the request", func() {
 						_, err := transport.RoundTrip(req)
 						assert.Error(t, err)
 					})
-					close(answered)
-					waitFor(t, "the end of the writer",
-						func() { assert.ErrorIs(t, <-written, io.ErrClosedPipe) })
+					waitFor(t, "the closing of the body", func() { <-body.closed })
+					assert.Equal(t, 1, body.Closes())
 					assert.EqualValues(t, 1, srv.Requests.Load())
 				})
 			}
 		}
 	}
-}
-
-// reportingReader closes reading when the first Read begins.
-type reportingReader struct {
-	io.Reader
-	reading chan struct{}
-	once    sync.Once
-}
-
-func (r *reportingReader) Read(p []byte) (int, error) {
-	r.once.Do(func() { close(r.reading) })
-	return r.Reader.Read(p)
 }
 
 // A gateway forwards the body of an inbound HTTP/1 request, of which the client

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -45,17 +44,15 @@ func TestGetBodyNeverSent(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tt.deadline, time.Hour))
 			defer cancel()
-			var made []*contract.Body
 			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
 				WithContext(ctx)
 			req.GetBody = func() (io.ReadCloser, error) {
-				made = append(made, contract.Counted("text"))
-				return made[len(made)-1], nil
+				t.Error("GetBody was called")
+				return contract.Counted("text"), nil
 			}
 			resp, err := contract.With(t, contract.Play(tt.answer), policy).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
-			assert.Empty(t, made)
 		})
 	}
 }
@@ -69,33 +66,27 @@ func (seekableBody) Close() error { return nil }
 // Hazard B2: a body from GetBody is closed once if the retry that it was made
 // for is canceled while it waits.
 func TestGetBodyUnused(t *testing.T) {
-	for name, tt := range map[string]struct{ inMemory, same bool }{ // the first body
-		"another":          {},
-		"in memory before": {inMemory: true},
-		"the same":         {same: true},
-	} {
-		contract.Bubble(t, name, func(t *testing.T) {
+	for _, first := range []string{"another body", "in memory", "the same body"} {
+		contract.Bubble(t, first, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			body := contract.Counted("text")
 			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-			switch {
-			case tt.inMemory:
-				req = contract.Request(t, "PUT", "http://a.test/", "text")
-			case tt.same:
-				req.Body = body
-			}
-			req.GetBody = func() (io.ReadCloser, error) {
-				time.AfterFunc(time.Second, cancel)
-				return body, nil
-			}
 			// The body is still open when the attempt has been answered.
 			var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
 				time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
 				return 503
 			})
-			if tt.inMemory {
+			switch first {
+			case "in memory":
+				req = contract.Request(t, "PUT", "http://a.test/", "text")
 				base = contract.Play(refused)
+			case "the same body":
+				req.Body = body
+			}
+			req.GetBody = func() (io.ReadCloser, error) {
+				time.AfterFunc(time.Second, cancel)
+				return body, nil
 			}
 			transport := contract.With(t, base, contract.RetryEvery(time.Minute))
 			_, err := transport.RoundTrip(req.WithContext(ctx))
@@ -120,13 +111,11 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 			}
 			return nil, errors.New("the file is gone")
 		}
-		base := newBodyBase(func(body io.ReadCloser, _ int) int { _ = body.Close(); return 503 })
-		transport := contract.Unchecked(t, httpretry.Config{Policy: policy,
-			Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				resp, err := base(req)
-				resp.Body = answer
-				return resp, err
-			})})
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			_ = req.Body.Close()
+			return &http.Response{StatusCode: 503, Body: answer}, nil
+		})
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 		if panics {
 			assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 		} else {
@@ -140,14 +129,6 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 		assert.Equal(t, 1, answer.Closes())
 	}
 }
-
-// unwrapped is a layer that shows what it wraps.
-type unwrapped struct {
-	http.RoundTripper
-	next http.RoundTripper
-}
-
-func (u unwrapped) Unwrap() http.RoundTripper { return u.next }
 
 // Layers in Base get GetBody. If each of them has an Unwrap method, and the
 // last one returns net/http's Transport, only that would use GetBody, to resend
@@ -179,7 +160,7 @@ func TestGetBodyIsHidden(t *testing.T) {
 			script := contract.Play(refused, s200)
 			var base http.RoundTripper = script
 			if tt.wraps != nil {
-				base = unwrapped{script, tt.wraps}
+				base = &unwrappable{script, tt.wraps}
 			}
 			req := contract.Request(t, tt.method, tt.url, "text")
 			if tt.stream {
@@ -202,13 +183,10 @@ func TestGetBodyIsHidden(t *testing.T) {
 // body.
 func TestGetBodySeeks(t *testing.T) {
 	data := randomBytes(1, 16<<20)
-	for kind, closer := range map[string]func(*bytes.Reader) io.ReadCloser{
-		"in memory":   func(r *bytes.Reader) io.ReadCloser { return io.NopCloser(r) },
-		"Azure's SDK": func(r *bytes.Reader) io.ReadCloser { return seekableBody{r} },
-	} {
+	for _, inMemory := range []bool{false, true} {
 		for _, length := range []int64{int64(len(data)), -1} {
 			for _, wrapped := range []bool{false, true} {
-				name := fmt.Sprintf("%s/length %d/wrapped %v", kind, length, wrapped)
+				name := fmt.Sprintf("in memory %v/length %d/wrapped %v", inMemory, length, wrapped)
 				t.Run(name, func(t *testing.T) {
 					srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 						if c.Number < 4 {
@@ -228,7 +206,10 @@ func TestGetBodySeeks(t *testing.T) {
 						return false
 					})
 					reader := bytes.NewReader(data)
-					body := closer(reader)
+					var body io.ReadCloser = seekableBody{reader}
+					if inMemory {
+						body = io.NopCloser(reader)
+					}
 					req := contract.Streamed(t, "PUT", srv.URL(), body)
 					req.ContentLength = length
 					req.GetBody = func() (io.ReadCloser, error) {
@@ -238,8 +219,8 @@ func TestGetBodySeeks(t *testing.T) {
 						}
 						return body, err
 					}
-					assert.Equal(t, 200, contract.Send(t, contract.New(t, httpretry.Config{
-						Policy: contract.RetryEvery(0)}), req).StatusCode)
+					transport := contract.With(t, nil, contract.RetryEvery(0))
+					assert.Equal(t, 200, contract.Send(t, transport, req).StatusCode)
 					assert.EqualValues(t, 4, srv.Conns.Load())
 				})
 			}
@@ -252,21 +233,20 @@ func TestGetBodySeeks(t *testing.T) {
 func TestGetBodyBlocks(t *testing.T) {
 	canceled := errors.New("the caller's cause")
 	for name, tt := range map[string]struct {
-		change func(*httpretry.Policy)
-		layer  bool // calls GetBody itself, in each attempt
-		err    error
-		reason httpretry.Reason
-		takes  time.Duration
+		timeout, maxElapsed time.Duration
+		layer               bool // calls GetBody itself, in each attempt
+		err                 error
+		reason              httpretry.Reason
+		takes               time.Duration
 	}{
-		"canceled": {nil, false, nil, httpretry.ReasonCanceled, time.Hour},
-		"AttemptTimeout": {func(p *httpretry.Policy) { p.AttemptTimeout = time.Second },
-			false, nil, httpretry.ReasonNotReplayable, time.Second},
-		"MaxElapsed": {func(p *httpretry.Policy) { p.MaxElapsed = time.Minute },
-			false, nil, httpretry.ReasonNotReplayable, time.Minute},
-		"in a layer, canceled": {nil, true, canceled, httpretry.ReasonCanceled, time.Hour},
-		"in a layer, AttemptTimeout": {func(p *httpretry.Policy) { p.AttemptTimeout = time.Second },
-			true, context.DeadlineExceeded, httpretry.ReasonNotReplayable,
-			time.Second + 50*time.Millisecond},
+		"canceled": {0, 0, false, nil, httpretry.ReasonCanceled, time.Hour},
+		"AttemptTimeout": {time.Second, 0, false, nil,
+			httpretry.ReasonNotReplayable, time.Second},
+		"MaxElapsed": {0, time.Minute, false, nil,
+			httpretry.ReasonNotReplayable, time.Minute},
+		"in a layer, canceled": {0, 0, true, canceled, httpretry.ReasonCanceled, time.Hour},
+		"in a layer, AttemptTimeout": {time.Second, 0, true, context.DeadlineExceeded,
+			httpretry.ReasonNotReplayable, time.Second + 50*time.Millisecond},
 	} {
 		for _, inMemory := range []bool{false, true} {
 			contract.Bubble(t, fmt.Sprintf("%s/in memory %v", name, inMemory), func(t *testing.T) {
@@ -290,9 +270,7 @@ func TestGetBodyBlocks(t *testing.T) {
 					})
 				}
 				policy, events := contract.RetryEvery(0), new(contract.Record)
-				if tt.change != nil {
-					tt.change(&policy)
-				}
+				policy.AttemptTimeout, policy.MaxElapsed = tt.timeout, tt.maxElapsed
 				start := time.Now()
 				resp, err := contract.Recorded(t, base, policy, events).
 					RoundTrip(req.WithContext(ctx))
@@ -311,40 +289,33 @@ func TestGetBodyBlocks(t *testing.T) {
 	}
 }
 
-// Hazard B2: if no time is left after the wait, GetBody still has a moment.
-func TestGetBodyOfTheLastPossibleRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		policy := contract.RetryEvery(time.Minute)
-		policy.MaxElapsed = time.Minute
-		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-		req.GetBody = func() (io.ReadCloser, error) {
-			time.Sleep(time.Millisecond)
-			return contract.Counted("text"), nil
-		}
-		assert.Equal(t, 200, contract.Send(t, contract.New(t,
-			httpretry.Config{Base: contract.Play(s503, s200), Policy: policy}), req).StatusCode)
-	})
-}
-
-// The jitter after a wait gets only the time that GetBody has left.
+// Hazard B2: if no time is left after the wait, GetBody still has a moment. The
+// jitter after a wait gets only the time that GetBody has left.
 func TestSlowGetBodyBeforeMaxElapsed(t *testing.T) {
-	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			policy := contract.RetryEvery(0)
-			policy.MaxElapsed = 30 * time.Second
-			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-			req.GetBody = func() (io.ReadCloser, error) {
-				time.Sleep(9 * time.Second)
-				return contract.Counted("text"), nil
+	for name, tt := range map[string]struct {
+		answer           contract.Step
+		wait, maxElapsed time.Duration
+		getBody, most    time.Duration // that GetBody and the request take
+	}{
+		"no time left": {s503, time.Minute, time.Minute,
+			time.Millisecond, time.Minute + time.Millisecond},
+		"jitter": {contract.Status(503, "Retry-After", "20"), 0, 30 * time.Second,
+			9 * time.Second, 30 * time.Second},
+	} {
+		contract.Bubble(t, name, func(t *testing.T) {
+			for range 20 {
+				policy := contract.RetryEvery(tt.wait)
+				policy.MaxElapsed = tt.maxElapsed
+				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+				req.GetBody = func() (io.ReadCloser, error) {
+					time.Sleep(tt.getBody)
+					return contract.Counted("text"), nil
+				}
+				transport := contract.With(t, contract.Play(tt.answer, s200), policy)
+				start := time.Now()
+				assert.Equal(t, 200, contract.Send(t, transport, req).StatusCode)
+				assert.LessOrEqual(t, time.Since(start), tt.most)
 			}
-			base := contract.Play(contract.Status(503, "Retry-After", "20"), s200)
-			transport := contract.With(t, base, policy)
-			resp, err := transport.RoundTrip(req)
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			assert.LessOrEqual(t, time.Since(start), 30*time.Second)
-			contract.ReadBody(t, resp)
 		})
 	}
 }
@@ -352,40 +323,30 @@ func TestSlowGetBodyBeforeMaxElapsed(t *testing.T) {
 // Once an attempt has sent all of its body, GetBody may return the same reader.
 // Without an AttemptTimeout, such a request is a copy, too.
 func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		t.Run(timeout.String(), func(t *testing.T) { returnsTheSameReaderLater(t, timeout) })
-	}
-}
-
-func returnsTheSameReaderLater(t *testing.T, timeout time.Duration) {
 	data := randomBytes(1, 1<<20)
-	inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
-		base := start(func(w http.ResponseWriter, r *http.Request) {
-			body, err := io.ReadAll(r.Body)
-			assert.NoError(t, err)
-			assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
-			time.Sleep(time.Second) // the client knows by then that it has written the request
-			if attemptOf(r) < 3 {
-				w.WriteHeader(http.StatusServiceUnavailable)
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		inVirtualTimeAs(t, timeout.String(), func(
+			t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			base := start(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				assert.NoError(t, err)
+				assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body",
+					len(body))
+				time.Sleep(time.Second) // the client knows by then that it has written the request
+				if attemptOf(r) < 3 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			})
+			policy := contract.RetryEvery(time.Second)
+			policy.AttemptTimeout = timeout
+			reader := bytes.NewReader(data)
+			req := contract.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
+			req.ContentLength = -1
+			req.GetBody = func() (io.ReadCloser, error) {
+				_, err := reader.Seek(0, io.SeekStart)
+				return io.NopCloser(reader), err
 			}
+			assert.Equal(t, 200, contract.Send(t, contract.With(t, base, policy), req).StatusCode)
 		})
-		policy := contract.RetryEvery(time.Second)
-		policy.AttemptTimeout = timeout
-		assert.Equal(t, 200, contract.Send(t,
-			contract.With(t, base, policy),
-			seekingRequest(t, "http://a.test/", data, -1)).StatusCode)
-	})
-}
-
-// seekingRequest returns a PUT of data whose GetBody seeks in the reader of
-// its body.
-func seekingRequest(t testing.TB, url string, data []byte, length int64) *http.Request {
-	reader := bytes.NewReader(data)
-	req := contract.Streamed(t, "PUT", url, io.NopCloser(reader))
-	req.ContentLength = length
-	req.GetBody = func() (io.ReadCloser, error) {
-		_, err := reader.Seek(0, io.SeekStart)
-		return io.NopCloser(reader), err
 	}
-	return req
 }
