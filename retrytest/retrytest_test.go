@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/errno"
 	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
@@ -49,15 +49,9 @@ func (r *recorder) end() string {
 	return strings.Join(r.failures, "\n")
 }
 
-func request(t *testing.T, method, url, body string) *http.Request {
-	t.Helper()
-	var r io.Reader
-	if body != "" {
-		r = strings.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url, r)
-	require.NoError(t, err)
-	return req
+// request returns a request to a.test.
+func request(t *testing.T, method, body string) *http.Request {
+	return contract.Request(t, method, "http://a.test/", body)
 }
 
 // send sends a request through a RetryTransport and returns the status, or 0
@@ -88,7 +82,7 @@ func TestSteps(t *testing.T) {
 			retrytest.Hang(),
 			retrytest.Step{},
 		)
-		req := request(t, "PUT", "http://a.test/path?query", "text")
+		req := contract.Request(t, "PUT", "http://a.test/path?query", "text")
 		req.Header.Set("X-Name", "value")
 		policy := httpretry.Policy{MaxAttempts: 6, AttemptTimeout: time.Minute,
 			Budget: httpretry.Unlimited{}}
@@ -132,22 +126,22 @@ func TestErrorSteps(t *testing.T) {
 	} {
 		for _, body := range []string{"", "text"} {
 			for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-				t.Run(fmt.Sprintf("%s/%s/%q", name, method, body), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						base := retrytest.Base(t, retrytest.Always(tt.step))
-						policy := httpretry.Policy{AttemptTimeout: time.Minute}
-						_, err := send(t, base, policy,
-							request(t, method, "http://a.test/", body))
-						require.ErrorIs(t, err, tt.want)
-						assert.Len(t, base.Attempts(), want)
-					})
+				test := fmt.Sprintf("%s/%s/%q", name, method, body)
+				contract.Bubble(t, test, func(t *testing.T) {
+					base := retrytest.Base(t, retrytest.Always(tt.step))
+					policy := httpretry.Policy{AttemptTimeout: time.Minute}
+					_, err := send(t, base, policy, request(t, method, body))
+					require.ErrorIs(t, err, tt.want)
+					assert.Len(t, base.Attempts(), want)
 				})
 			}
 		}
 	}
 }
 
-// The test fails if there are more requests than steps, or fewer.
+// The test fails if there are more requests than steps, or fewer. A request
+// without a step gets an error that is not retried. Once the test has ended, the
+// Script does not use it, because that would panic.
 func TestNumberOfRequests(t *testing.T) {
 	s200, s503 := retrytest.Status(200), retrytest.Status(503)
 	for name, tt := range map[string]struct {
@@ -170,40 +164,29 @@ func TestNumberOfRequests(t *testing.T) {
 		"after Always": {[]retrytest.Step{retrytest.Always(s200), s200}, 2, 2,
 			"step 1 is of Always, so the steps after it are never played"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rec := new(recorder)
-				base := retrytest.Base(rec, tt.steps...)
-				for range tt.requests {
-					status, err := send(t, base, httpretry.Policy{},
-						request(t, "GET", "http://a.test/", ""))
-					assert.True(t, err != nil || status == 200, status)
-				}
-				assert.Len(t, base.Attempts(), tt.attempts)
-				if got := rec.end(); tt.want == "" {
-					assert.Empty(t, got)
+		contract.Bubble(t, name, func(t *testing.T) {
+			rec := new(recorder)
+			base := retrytest.Base(rec, tt.steps...)
+			for range tt.requests {
+				status, err := send(t, base, httpretry.Policy{}, request(t, "GET", ""))
+				if err != nil {
+					require.ErrorContains(t, err, tt.want)
 				} else {
-					assert.Equal(t, "retrytest: "+tt.want, got)
+					assert.Equal(t, 200, status)
 				}
-			})
+			}
+			assert.Len(t, base.Attempts(), tt.attempts)
+			failures := rec.end()
+			if tt.want == "" {
+				assert.Empty(t, failures)
+			} else {
+				assert.Equal(t, "retrytest: "+tt.want, failures)
+			}
+			rec.cleanups = nil
+			_, _ = send(t, base, httpretry.Policy{}, request(t, "GET", ""))
+			assert.Equal(t, failures, rec.end())
 		})
 	}
-}
-
-// A request without a step gets an error that is not retried. Once the test has
-// ended, the Script does not use it, because that would panic.
-func TestRequestWithoutAStep(t *testing.T) {
-	rec := new(recorder)
-	base := retrytest.Base(rec)
-	policy := httpretry.Policy{MaxAttempts: -1, Budget: httpretry.Unlimited{}}
-	_, err := send(t, base, policy, request(t, "GET", "http://a.test/", ""))
-	require.EqualError(t, err, "retrytest: request 1, GET http://a.test/, has no step")
-	before := rec.end()
-	assert.NotEmpty(t, before)
-	rec.cleanups = nil
-	_, err = send(t, base, policy, request(t, "PUT", "http://a.test/", "text"))
-	require.EqualError(t, err, "retrytest: request 2, PUT http://a.test/, has no step")
-	assert.Equal(t, before, rec.end())
 }
 
 // body is a request body that records its use.
@@ -247,9 +230,7 @@ func TestRequestBodies(t *testing.T) {
 			if tt.body.Reader == nil {
 				tt.body.Reader = strings.NewReader("text")
 			}
-			req := request(t, "POST", "http://a.test/", "")
-			req.Body = &tt.body
-			resp, err := base.RoundTrip(req)
+			resp, err := base.RoundTrip(contract.Streamed(t, "POST", "http://a.test/", &tt.body))
 			assert.Equal(t, 1, tt.body.closes)
 			assert.Equal(t, tt.sent, base.Attempts()[0].Body)
 			if tt.failures {
@@ -264,38 +245,25 @@ func TestRequestBodies(t *testing.T) {
 }
 
 // Func gets the request with a body that it can read. Its response may have
-// no body and no request.
+// no body and no request. Func takes precedence over the other fields that make
+// an answer.
 func TestFunc(t *testing.T) {
-	echo := retrytest.Func(func(req *http.Request) (*http.Response, error) {
+	echo := func(req *http.Request) (*http.Response, error) {
 		if req.Body == nil {
 			return &http.Response{StatusCode: 204}, nil
 		}
 		return &http.Response{StatusCode: 201, Body: req.Body}, nil
-	})
-	base := retrytest.Base(t, echo, echo)
+	}
+	step := retrytest.Step{Status: 404, Body: "none", Err: errors.New("boom"), Func: echo}
+	base := retrytest.Base(t, step, step)
 	for text, want := range map[string]int{"text": 201, "": 204} {
-		req := request(t, "PUT", "http://a.test/", text)
+		req := request(t, "PUT", text)
 		resp, err := base.RoundTrip(req)
 		require.NoError(t, err)
 		assert.Same(t, req, resp.Request)
 		assert.Equal(t, want, resp.StatusCode)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, text, string(got))
-		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, text, contract.ReadBody(t, resp))
 	}
-}
-
-// Func takes precedence over the other fields that make an answer.
-func TestFuncTakesPrecedence(t *testing.T) {
-	answer := func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 201}, nil
-	}
-	step := retrytest.Step{Status: 404, Body: "none", Err: errors.New("boom"), Func: answer}
-	resp, err := retrytest.Base(t, step).RoundTrip(request(t, "GET", "http://a.test/", ""))
-	require.NoError(t, err)
-	assert.Equal(t, 201, resp.StatusCode)
-	require.NoError(t, resp.Body.Close())
 }
 
 // A response looks like one of net/http, and shares nothing with its step.
@@ -303,7 +271,7 @@ func TestResponses(t *testing.T) {
 	s404 := retrytest.Step{Status: 404, Header: http.Header{"A": {"b"}}, Body: "none"}
 	base := retrytest.Base(t, retrytest.Always(s404))
 	for range 2 {
-		req := request(t, "GET", "http://a.test/", "")
+		req := request(t, "GET", "")
 		resp, err := base.RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, "404 Not Found", resp.Status)
@@ -311,16 +279,11 @@ func TestResponses(t *testing.T) {
 		assert.EqualValues(t, 4, resp.ContentLength)
 		assert.Same(t, req, resp.Request)
 		resp.Header.Set("A", "changed")
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "none", string(got))
-		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, "none", contract.ReadBody(t, resp))
 	}
-	resp, err := retrytest.Base(t, retrytest.Step{}).RoundTrip(&http.Request{})
-	require.NoError(t, err)
+	resp := contract.Send(t, retrytest.Base(t, retrytest.Step{}), &http.Request{})
 	assert.NotNil(t, resp.Header)
 	assert.Equal(t, "200 OK", resp.Status)
-	require.NoError(t, resp.Body.Close())
 }
 
 // A mistake in a step fails the test where the step is made.
@@ -338,29 +301,20 @@ func TestInvalidSteps(t *testing.T) {
 func TestResponsesWithoutBody(t *testing.T) {
 	for _, status := range []int{200, 204, 304, 404} {
 		for _, method := range []string{"GET", "HEAD"} {
-			srv := httptest.NewServer(http.HandlerFunc(
-				func(w http.ResponseWriter, _ *http.Request) {
-					w.WriteHeader(status)
-					_, _ = io.WriteString(w, "text") // fails if there cannot be a body
-				}))
-			req := request(t, method, srv.URL, "")
+			srv := contract.NewServer(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, "text") // fails if there cannot be a body
+			})
+			req := contract.Request(t, method, srv.URL, "")
 			want, err := srv.Client().Transport.RoundTrip(req)
 			require.NoError(t, err)
-			wantBody, err := io.ReadAll(want.Body)
-			require.NoError(t, err)
-			require.NoError(t, want.Body.Close())
-			srv.Close()
-
 			base := retrytest.Base(t, retrytest.Step{Status: status, Body: "text"})
 			got, err := base.RoundTrip(req)
 			require.NoError(t, err)
-			gotBody, err := io.ReadAll(got.Body)
-			require.NoError(t, err)
-			require.NoError(t, got.Body.Close())
-			assert.Equal(t, string(wantBody), string(gotBody), "%s, %d", method, status)
-			assert.Equal(t, want.Body == http.NoBody, got.Body == http.NoBody, "%s, %d", method,
-				status)
-			assert.Equal(t, want.ContentLength, got.ContentLength, "%s, %d", method, status)
+			test := fmt.Sprintf("%s, %d", method, status)
+			assert.Equal(t, contract.ReadBody(t, want), contract.ReadBody(t, got), test)
+			assert.Equal(t, want.Body == http.NoBody, got.Body == http.NoBody, test)
+			assert.Equal(t, want.ContentLength, got.ContentLength, test)
 		}
 	}
 }
@@ -369,7 +323,7 @@ func TestResponsesWithoutBody(t *testing.T) {
 // result of Attempts.
 func TestRecordsAreCopies(t *testing.T) {
 	base := retrytest.Base(t, retrytest.Status(200))
-	req := request(t, "GET", "http://a.test/", "")
+	req := request(t, "GET", "")
 	req.Header.Set("X-Name", "value")
 	_, err := base.RoundTrip(req)
 	require.NoError(t, err)
@@ -387,16 +341,13 @@ func TestContexts(t *testing.T) {
 	boom := errors.New("boom")
 	for name, step := range map[string]retrytest.Step{
 		"Hang": retrytest.Hang(), "Takes": {Takes: time.Hour}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(time.Minute, func() { cancel(boom) })
-				start := time.Now()
-				_, err := retrytest.Base(t, step).
-					RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
-				assert.Equal(t, boom, err)
-				assert.Equal(t, time.Minute, time.Since(start))
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Minute, func() { cancel(boom) })
+			start := time.Now()
+			_, err := retrytest.Base(t, step).RoundTrip(request(t, "GET", "").WithContext(ctx))
+			assert.Equal(t, boom, err)
+			assert.Equal(t, time.Minute, time.Since(start))
 		})
 	}
 }
@@ -415,7 +366,7 @@ func TestConcurrentRequests(t *testing.T) {
 	var wg sync.WaitGroup
 	for range n + 1 {
 		wg.Go(func() {
-			status, _ := send(t, base, httpretry.Policy{}, request(t, "PUT", "http://a.test/", "text"))
+			status, _ := send(t, base, httpretry.Policy{}, request(t, "PUT", "text"))
 			mu.Lock()
 			defer mu.Unlock()
 			seen[status]++
