@@ -249,26 +249,23 @@ func TestFlaws(t *testing.T) {
 	for _, tt := range flaws {
 		t.Run(tt.flaw+"/"+tt.caseID, func(t *testing.T) {
 			t.Parallel()
-			for _, c := range cases {
-				if c.ID != tt.caseID {
-					continue
-				}
-				v, err := runFlawed(t, tt.flaw, c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !strings.Contains(strings.Join(v.Problems, "; "), tt.problem) {
-					t.Errorf("the problems are %q: want %q", v.Problems, tt.problem)
-				}
-				if tt.flaw == "hangs" || tt.flaw == "always" {
-					return // the client without a flaw has no deadline and no budget
-				}
-				if v, err = runFlawed(t, "", c); err != nil || len(v.Problems) > 0 {
-					t.Errorf("without the flaw, the problems are %q: %v", v.Problems, err)
-				}
-				return
+			i := slices.IndexFunc(cases, func(c *Case) bool { return c.ID == tt.caseID })
+			if i < 0 {
+				t.Fatal("there is no such case")
 			}
-			t.Error("there is no such case")
+			v, err := runFlawed(t, tt.flaw, cases[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(strings.Join(v.Problems, "; "), tt.problem) {
+				t.Errorf("the problems are %q: want %q", v.Problems, tt.problem)
+			}
+			if tt.flaw == "hangs" || tt.flaw == "always" {
+				return // the client without a flaw has no deadline and no budget
+			}
+			if v, err = runFlawed(t, "", cases[i]); err != nil || len(v.Problems) > 0 {
+				t.Errorf("without the flaw, the problems are %q: %v", v.Problems, err)
+			}
 		})
 	}
 }
