@@ -2,9 +2,11 @@ package redisbudget_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/redisbudget"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // patient is a timeout that ends no test on a busy machine.
@@ -26,6 +29,9 @@ const patient = 4 * time.Second
 
 // year is a Window of which no slot ends during a test.
 const year = 365 * 24 * time.Hour
+
+// quiet is the Config of a Budget that seldom sends a report.
+var quiet = redisbudget.Config{Window: year, FlushInterval: time.Minute}
 
 func newBudget(t testing.TB, cfg redisbudget.Config) *redisbudget.Budget {
 	t.Helper()
@@ -35,11 +41,26 @@ func newBudget(t testing.TB, cfg redisbudget.Config) *redisbudget.Budget {
 	return b
 }
 
+// closing closes c at the end of the test.
+func closing[C io.Closer](t testing.TB, c C) C {
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
 func newClient(t testing.TB, addr string) *redis.Client {
+	return closing(t, redis.NewClient(&redis.Options{Addr: addr}))
+}
+
+// newTransport returns a transport with the budget b and retries after a
+// millisecond.
+func newTransport(
+	t testing.TB, b httpretry.Budget, base http.RoundTripper,
+) *httpretry.RetryTransport {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { assert.NoError(t, client.Close()) })
-	return client
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: httpretry.Policy{
+		Budget: b, Backoff: strategies.Constant{Wait: time.Millisecond}}})
+	require.NoError(t, err)
+	return transport
 }
 
 func newRequest(t testing.TB, url string) *http.Request {
@@ -82,6 +103,16 @@ func fakeOf(m *miniredis.Miniredis) *fake {
 	return f
 }
 
+// budget returns a Budget that has the timeout patient.
+func (f *fake) budget(t testing.TB, cfg redisbudget.Config) *redisbudget.Budget {
+	t.Helper()
+	cfg.Client, cfg.Timeout = newClient(t, f.Addr()), patient
+	return newBudget(t, cfg)
+}
+
+// loading is a failure of a fake.
+func loading(p *server.Peer) { p.WriteError("LOADING Redis is loading the dataset in memory") }
+
 // fail lets the server answer to all scripts as answer does. Nil means as it
 // should.
 func (f *fake) fail(answer func(*server.Peer)) {
@@ -123,7 +154,7 @@ func (l *logBuffer) requireLines(t testing.TB, n int) []string {
 }
 
 // withdrawn returns how many of n retries b allows.
-func withdrawn(t testing.TB, b *redisbudget.Budget, host string, n int) (allowed int) {
+func withdrawn(t testing.TB, b httpretry.Budget, host string, n int) (allowed int) {
 	t.Helper()
 	for range n {
 		if b.Withdraw(t.Context(), failed(host)) {
@@ -172,15 +203,15 @@ func failAfter(b httpretry.Budget, charged httpretry.AttemptResult) {
 	b.Record(ended, charged)
 }
 
-// requireGoroutines requires that there are not more goroutines than n, soon.
-func requireGoroutines(t testing.TB, n int) {
+// counts returns the counts of a key in the last Window.
+func counts(t *testing.T, client redis.UniversalClient, key string) (successes, charges int) {
 	t.Helper()
-	for range 500 {
-		if runtime.NumGoroutine() <= n {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	for slot := range strings.FieldsSeq(client.HGet(context.Background(), key, "slots").Val()) {
+		var n, s, c int
+		_, err := fmt.Sscanf(slot, "%d:%d:%d", &n, &s, &c)
+		assert.NoError(t, err)
+		successes += s
+		charges += c
 	}
-	stacks := make([]byte, 1<<20)
-	require.Fail(t, "goroutines are left", "%s", stacks[:runtime.Stack(stacks, true)])
+	return successes, charges
 }

@@ -6,14 +6,12 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"io"
 	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -98,12 +96,12 @@ func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		port := 10000 + mathrand.IntN(10000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, port))
 		if err != nil {
 			continue
 		}
 		defer l.Close()
-		if bus, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+10000)); err == nil {
+		if bus, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, port+10000)); err == nil {
 			defer bus.Close()
 			return l.Addr().String()
 		}
@@ -112,20 +110,21 @@ func freeAddr(t testing.TB) string {
 	return ""
 }
 
+// host is that of all servers.
+const host = "127.0.0.1"
+
+func port(addr string) string { return addr[len(host)+1:] }
+
 // startRedis starts a server at addr.
 func startRedis(t testing.TB, addr string, args ...string) *process {
 	t.Helper()
-	host, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	args = append([]string{"--bind", host, "--port", port, "--save", "", "--appendonly", "no"}, args...)
-	return start(t, addr, redisServer(t), args...)
+	all := []string{"--bind", host, "--port", port(addr), "--save", "", "--appendonly", "no"}
+	return start(t, addr, redisServer(t), append(all, args...)...)
 }
 
 // tlsOptions returns the options of a server that speaks only TLS at addr.
 func tlsOptions(t testing.TB, addr string, cfg *tls.Config) []string {
 	t.Helper()
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
 	pair := cfg.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	require.NoError(t, err)
@@ -136,12 +135,12 @@ func tlsOptions(t testing.TB, addr string, cfg *tls.Config) []string {
 		return file
 	}
 	certFile, keyFile := write("CERTIFICATE", pair.Certificate[0]), write("PRIVATE KEY", key)
-	return []string{"--port", "0", "--tls-port", port, "--tls-auth-clients", "no",
+	return []string{"--port", "0", "--tls-port", port(addr), "--tls-auth-clients", "no",
 		"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile}
 }
 
 // startCluster starts a cluster of three masters.
-func startCluster(t testing.TB) (nodes []*process, client *redis.ClusterClient) {
+func startCluster(t testing.TB) (nodes []*process, _ *redis.ClusterClient) {
 	t.Helper()
 	var addrs []string
 	for i := range 3 {
@@ -152,17 +151,13 @@ func startCluster(t testing.TB) (nodes []*process, client *redis.ClusterClient) 
 		require.NoError(t, node.ClusterAddSlotsRange(t.Context(), first, last).Err())
 		require.NoError(t, node.Do(t.Context(), "cluster", "set-config-epoch", i+1).Err())
 		if i > 0 {
-			host, port, err := net.SplitHostPort(addrs[0])
-			require.NoError(t, err)
-			require.NoError(t, node.ClusterMeet(t.Context(), host, port).Err())
+			require.NoError(t, node.ClusterMeet(t.Context(), host, port(addrs[0])).Err())
 		}
 	}
 	for _, addr := range addrs {
 		requireCluster(t, newClient(t, addr), "ok")
 	}
-	client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	return nodes, client
+	return nodes, closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}))
 }
 
 // requireCluster waits until a node knows three masters, and that the cluster
@@ -175,99 +170,12 @@ func requireCluster(t testing.TB, node *redis.Client, state string) {
 	}, 20*time.Second, 20*time.Millisecond)
 }
 
-// A network is a way to a server that fails as its state says. A change of the
-// state closes all connections.
-type network struct {
-	addr  string
-	mu    sync.Mutex
-	state string // "" is a network that works
-	conns []*net.TCPConn
-}
-
-func startNetwork(t testing.TB, upstream string) *network {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	n := &network{addr: listener.Addr().String()}
-	var wg sync.WaitGroup
-	t.Cleanup(func() {
-		_ = listener.Close()
-		n.become("cut")
-		wg.Wait()
-	})
-	wg.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { n.serve(client.(*net.TCPConn), upstream) })
-		}
-	})
-	return n
-}
-
-// become sets the state.
-func (n *network) become(state string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.state = state
-	for _, conn := range n.conns {
-		_ = conn.Close()
-	}
-	n.conns = nil
-}
-
-func (n *network) serve(client *net.TCPConn, upstream string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", upstream)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	n.mu.Lock()
-	state := n.state
-	n.conns = append(n.conns, client, server.(*net.TCPConn))
-	n.mu.Unlock()
-	switch state {
-	case "cut":
-		return
-	case "reset":
-		_ = client.SetLinger(0)
-		return
-	case "black hole":
-		_, _ = io.Copy(io.Discard, client) // until become
-		return
-	}
-	go func() {
-		defer client.Close() // ends the copy below
-		if state != "slow" {
-			_, _ = io.Copy(client, server)
-			return
-		}
-		answer := make([]byte, 64<<10)
-		for {
-			size, err := server.Read(answer)
-			if err != nil {
-				return
-			}
-			time.Sleep(1500 * time.Millisecond)
-			_, _ = client.Write(answer[:size]) // it may have given up
-		}
-	}()
-	_, _ = io.Copy(server, client)
-}
-
 // startSentinel starts a sentinel for a master with the name "budget".
 func startSentinel(t testing.TB, addr, master string) {
 	t.Helper()
-	host, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	masterHost, masterPort, err := net.SplitHostPort(master)
-	require.NoError(t, err)
 	config := filepath.Join(t.TempDir(), "sentinel.conf") // which the sentinel rewrites
 	text := fmt.Sprintf("bind %s\nport %s\nsentinel monitor budget %s %s 1\nsentinel down-after-milliseconds budget 2000\n",
-		host, port, masterHost, masterPort)
+		host, port(addr), host, port(master))
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	start(t, addr, redisServer(t), config, "--sentinel")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,44 +79,7 @@ var (
 // shareKey reports whether the versions have one budget together. Otherwise
 // each has a budget of its own, which the others do not read.
 func shareKey(versions []version) bool {
-	for _, v := range versions {
-		if v.key != versions[0].key {
-			return false
-		}
-	}
-	return true
-}
-
-// Processes of the last release and of this version use one server, in random
-// order and in real time.
-func TestRolloutKeepsTheLaw(t *testing.T) {
-	addr := freeAddr(t)
-	startRedis(t, addr)
-	const window = 400 * time.Millisecond
-	for _, s := range []setting{{1, 10, 5, window}, {2, 5, 2, window}, {1, 3, 0, window}, {5, 2, 1, window}} {
-		t.Run(s.String(), func(t *testing.T) {
-			t.Parallel()
-			for seed := range uint64(5) {
-				sim := newRealSimulation(t, s, releasedFirst, addr, seed)
-				for range 150 {
-					sim.step(t)
-				}
-				// A busy machine may execute a script later than it was sent, by
-				// more than the history can have.
-				if sim.slowest > sim.margin {
-					t.Logf("a script took %v", sim.slowest)
-					continue
-				}
-				sim.requireLaw(t)
-				sim.requireOutageLaw(t)
-				for i, v := range sim.versions {
-					assert.Greater(t, sim.granted[i], int64(10), "hardly a retry is allowed to processes with %s", v.key)
-				}
-				return
-			}
-			require.Fail(t, "the server was never fast enough")
-		})
-	}
+	return !slices.ContainsFunc(versions, func(v version) bool { return v.key != versions[0].key })
 }
 
 // If processes have another Ratio and Burst, as two versions with other defaults
@@ -127,20 +91,7 @@ func TestOtherRatiosAndBurstsKeepTheLaw(t *testing.T) {
 		many.Burst, few.Ratio = 2, 0.1
 		return []version{currentVersion(t, many), currentVersion(t, few)}
 	}}
-	granted := make([]int64, 2)
-	for seed := range uint64(20) {
-		sim := newSimulation(t, highest, mixed, seed)
-		sim.onlyRetries = seed%2 == 1
-		for range 200 {
-			sim.step(t)
-		}
-		sim.requireLaw(t)
-		sim.requireOutageLaw(t)
-		for i, n := range sim.granted {
-			granted[i] += n
-		}
-	}
-	for _, n := range granted {
+	for _, n := range simulate(t, highest, mixed, 20) {
 		assert.Greater(t, n, int64(100), "hardly a retry is allowed")
 	}
 }
@@ -150,31 +101,17 @@ func TestOtherRatiosAndBurstsKeepTheLaw(t *testing.T) {
 func TestVersionsReadEachOther(t *testing.T) {
 	addr := freeAddr(t)
 	startRedis(t, addr)
+	play := play{moves: []move{
+		successes(0, 200, 0), retries(0, 99, 20+5), retries(0, 1, 0),
+		refunds(0, 3), retries(0, 99, 3),
+		helped(1100*time.Millisecond, 2, 0), retries(0, 99, 2), // a slot is a second
+		successes(0, 10, time.Minute), retries(0, 99, 0), rich(),
+	}}
 	client := newClient(t, addr)
-	for i, r := range []rollout{releasedFirst, currentFirst} {
+	for _, r := range []rollout{releasedFirst, currentFirst} {
+		require.NoError(t, client.FlushAll(t.Context()).Err())
 		t.Run(r.name, func(t *testing.T) {
-			versions := r.versions(t, redisbudget.Config{
-				Client: other{client}, Namespace: fmt.Sprint(i), Window: 10 * time.Second})
-			if !shareKey(versions) {
-				t.Skip("the versions have budgets of their own")
-			}
-			a, b := versions[0], versions[1]
-			do := func(v version, r redisbudget.Report) int64 {
-				t.Helper()
-				granted, _, err := v.exchange(t.Context(), r)
-				require.NoError(t, err)
-				return granted
-			}
-			do(a, redisbudget.Report{Successes: 100})
-			assert.EqualValues(t, 20+5, do(b, redisbudget.Report{Need: 99}), "the successes and the burst")
-			assert.Zero(t, do(a, redisbudget.Report{Need: 1}), "the charges")
-			do(b, redisbudget.Report{Refunds: 3})
-			assert.EqualValues(t, 3, do(a, redisbudget.Report{Need: 99}), "the refunds")
-			time.Sleep(1100 * time.Millisecond) // longer than a slot
-			do(b, redisbudget.Report{Successes: 2, Helped: 2})
-			assert.EqualValues(t, 2, do(a, redisbudget.Report{Need: 99}), "a charge for each retry that succeeded")
-			do(b, redisbudget.Report{Successes: 10, Age: time.Minute})
-			assert.Zero(t, do(a, redisbudget.Report{Need: 99}), "an old success")
+			play.run(t, r, client, func(m move) { time.Sleep(m.after) })
 		})
 	}
 }
