@@ -2,6 +2,7 @@ package policyfile_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,18 +19,15 @@ import (
 // whose fields read back equal, or errors with positions within the file. With
 // IgnoreUnknown, unknown fields are warnings at the same positions.
 func FuzzParse(f *testing.F) {
-	f.Add(full)
-	for _, text := range []string{
-		`{}`, `null`, `{"default": {"maxAttempts": 1, "maxAttempts": 2}}`, `{"default": {"budget": {"name": "\ud800"}}}`,
+	for _, text := range slices.Concat(files(f, "valid"), files(f, "invalid"), []string{
+		full, `{}`, `null`, `{"default": {"maxAttempts": 1, "maxAttempts": 2}}`,
+		`{"default": {"budget": {"name": "\ud800"}}}`,
 		`{"policies": {"": {}, "*": {}, "a.test": {"preset": "github"}, "A.test": {}}}`, strings.Repeat(`{"a":`, 30),
 		`{"default": {"replayBuffer": -0.0, "maxRetryAfter": "-1.5h3µs", "backoff": "Spread Of=Linear Base=1s"}}`,
 		"{\"a\n\":\n[[[{\"x\": [1, 2.5e9, \"\"]}]]]}",
 		`{"default": {"final": [503, 500], "hedge": []}, "policies": {"a.test": {"transient": [503, 202], "unprocessed": []}}}`,
 		`{"version": 1, "a": {"version": 2}, "default": {"budget": {"cost": 1}, "preset": "openai", "final": [409, 409.0]}}`,
-	} {
-		f.Add(text)
-	}
-	for _, text := range slices.Concat(files(f, "valid"), files(f, "invalid")) {
+	}) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -60,7 +58,11 @@ func FuzzParse(f *testing.F) {
 		require.Nil(t, file)
 		last := policyfile.Error{}
 		lines := strings.Split(text, "\n")
-		for _, err := range errorList(err) {
+		problems := []error{err}
+		if all, ok := err.(interface{ Unwrap() []error }); ok {
+			problems = all.Unwrap()
+		}
+		for _, err := range problems {
 			e, ok := errors.AsType[*policyfile.Error](err)
 			if !ok {
 				require.Regexp(t, `^and \d+ more problems$`, err.Error())
@@ -77,69 +79,38 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func errorList(err error) []error {
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		return all.Unwrap()
-	}
-	return []error{err}
-}
-
-// The cost of a file is in proportion to its size. Allocations stand for time.
+// The cost of a file that is not valid is in proportion to its size. Allocations
+// stand for time. Parse makes patterns of the keys of policies.
 func TestCostOfLargeFiles(t *testing.T) {
-	key := strings.Repeat("k", 1000)
-	for name, part := range map[string]string{
-		"unknown fields":   `"a%": 0,`,
-		"repeated fields":  `"maxAttempts": "x",`,
-		"long names":       `"` + key + `": 0,`,
-		"nested":           `"a%": {"a": {"a": {"a": [[[[]]]]}}},`,
-		"arrays":           `"a%": [1, "x", [2], {}],`,
-		"wrong statuses":   `"final": [503, 503, "a", [500]],`,
-		"wrong strategies": `"backoff": "` + strings.Repeat("Capped Of=", 30) + `",`,
+	const fields, policies = `{"default": {%s"z": 0}}`, `{"policies": {%s"": {}}}`
+	for _, tt := range []struct{ name, file, part string }{
+		{"unknown fields", fields, `"a#": 0,`},
+		{"repeated fields", fields, `"maxAttempts": "x",`},
+		{"long names", fields, `"` + strings.Repeat("k", 1000) + `": 0,`},
+		{"nested", fields, `"a#": {"a": {"a": {"a": [[[[]]]]}}},`},
+		{"arrays", fields, `"a#": [1, "x", [2], {}],`},
+		{"wrong statuses", fields, `"final": [503, 503, "a", [500]],`},
+		{"wrong strategies", fields, `"backoff": "` + strings.Repeat("Capped Of=", 30) + `",`},
+		{"hosts", policies, `"a#.test": {},`},
+		{"paths", policies, `"a.test/#": {"maxAttempts": 4},`},
+		{"wrong keys", policies, `"a #": {},`},
+		{"the same host", policies, `"a.test:0#": {"budget": {"burst": 1}},`},
+		{"wrong values", policies, `"a#.test": {"maxAttempts": "x"},`},
+		{"same names", policies, `"a#.test": {"budget": {"name": "b", "burst": #}},`},
+		{"conflicts", policies, `"GET a.test/{x}/b#": {}, "a.test/c#/{y}": {},`},
 	} {
 		cost := func(size int) float64 {
 			var b strings.Builder
-			b.WriteString(`{"default": {`)
-			for i := 0; b.Len() < size; i++ {
-				b.WriteString(strings.Replace(part, "%", strings.Repeat("x", i%50), 1))
-			}
-			b.WriteString(`"z": 0}}`)
-			return allocsOfErrors(t, b.String())
-		}
-		small, large := cost(10_000), cost(100_000)
-		assert.Less(t, large, 12*small+2000, name)
-	}
-}
-
-// The same for a file with many policies. Parse and SetPolicies make patterns
-// of their keys.
-func TestCostOfManyPolicies(t *testing.T) {
-	for name, policy := range map[string]string{
-		"hosts":         `"a%.test": {}`,
-		"paths":         `"a.test/%": {"maxAttempts": 4}`,
-		"wrong keys":    `"a %": {}`,
-		"the same host": `"a.test:0%": {"budget": {"burst": 1}}`,
-		"wrong values":  `"a%.test": {"maxAttempts": "x"}`,
-		"same names":    `"a%.test": {"budget": {"name": "b", "burst": %}}`,
-		"conflicts":     `"GET a.test/{x}/b%": {}, "a.test/c%/{y}": {}`,
-	} {
-		cost := func(size int) float64 {
-			var b strings.Builder
-			b.WriteString(`{"policies": {`)
 			for i := 1; b.Len() < size; i++ {
-				b.WriteString(strings.ReplaceAll(policy, "%", strconv.Itoa(i)) + ",")
+				b.WriteString(strings.ReplaceAll(tt.part, "#", strconv.Itoa(i)))
 			}
-			b.WriteString(`"": {}}}`)
-			return allocsOfErrors(t, b.String())
+			text := fmt.Sprintf(tt.file, b.String())
+			return testing.AllocsPerRun(1, func() {
+				_, err := policyfile.Parse([]byte(text))
+				assert.Error(t, err)
+			})
 		}
 		small, large := cost(4_000), cost(40_000)
-		assert.Less(t, large, 12*small+2000, name)
+		assert.Less(t, large, 12*small+2000, tt.name)
 	}
-}
-
-// allocsOfErrors returns the allocations of Parse for a file that is not valid.
-func allocsOfErrors(t *testing.T, text string) float64 {
-	return testing.AllocsPerRun(1, func() {
-		_, err := policyfile.Parse([]byte(text))
-		assert.Error(t, err)
-	})
 }

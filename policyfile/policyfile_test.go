@@ -1,7 +1,6 @@
 package policyfile_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,13 +21,18 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/policyfile"
-	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
 func parse(t *testing.T, text string) *policyfile.File {
 	t.Helper()
-	f, err := policyfile.Parse([]byte(text))
+	return load(t, new(policyfile.Loader), text)
+}
+
+// load returns the File that l makes of text.
+func load(t *testing.T, l *policyfile.Loader, text string) *policyfile.File {
+	t.Helper()
+	f, err := l.Parse([]byte(text))
 	require.NoError(t, err, text)
 	return f
 }
@@ -49,19 +53,11 @@ const full = `{
 func TestParse(t *testing.T) {
 	f := parse(t, full)
 	p := f.Policy()
-	assert.Equal(t, 4, p.MaxAttempts)
-	backoff := strategies.FullJitter{Base: 50 * time.Millisecond, Max: 2 * time.Second}
-	assert.Equal(t, backoff, p.Backoff)
-	assert.Equal(t, -time.Second, p.MaxRetryAfter)
-	assert.Equal(t, 2*time.Second, p.AttemptTimeout)
-	assert.Equal(t, int64(4096), p.ReadAhead)
-	assert.Equal(t, time.Minute, p.MaxElapsed)
 	b := p.Budget.(*httpretry.HostBudget)
 	assert.InDelta(t, 0.2, b.Ratio, 0)
 	assert.Equal(t, -1, b.Burst)
 	assert.Equal(t, 30*time.Second, b.Window)
 	assert.True(t, b.Strict)
-	assert.Equal(t, httpretry.CooldownFail, p.Cooldown)
 	for status, want := range map[int]httpretry.Outcome{
 		404: httpretry.Transient, 202: httpretry.Transient, 500: httpretry.Final,
 		429: httpretry.Unprocessed, 503: httpretry.Unprocessed,
@@ -71,10 +67,14 @@ func TestParse(t *testing.T) {
 	}
 	assert.True(t, p.Idempotent(nil))
 	assert.Len(t, p.NewIdempotencyKey(nil), len(httpretry.RandomKey(nil)))
-	assert.Equal(t, "X-Key", p.IdempotencyHeader)
-	assert.Equal(t, int64(1024), p.ReplayBuffer)
-	assert.True(t, p.Resume)
-	assert.Equal(t, 5*time.Second, p.ResumeIdle)
+	p.Budget, p.Classify, p.Idempotent, p.NewIdempotencyKey = nil, nil, nil, nil
+	assert.Equal(t, httpretry.Policy{
+		MaxAttempts:   4,
+		Backoff:       strategies.FullJitter{Base: 50 * time.Millisecond, Max: 2 * time.Second},
+		MaxRetryAfter: -time.Second, AttemptTimeout: 2 * time.Second, ReadAhead: 4096,
+		MaxElapsed: time.Minute, Cooldown: httpretry.CooldownFail, IdempotencyHeader: "X-Key",
+		ReplayBuffer: 1024, Resume: true, ResumeIdle: 5 * time.Second,
+	}, p)
 
 	all := f.Policies()
 	require.Len(t, all, 2)
@@ -124,13 +124,12 @@ func TestPresets(t *testing.T) {
 	l := policyfile.Loader{
 		Presets: map[string]httpretry.Policy{"own": own, "aws": {MaxAttempts: 8}},
 	}
-	f, err := l.Parse([]byte(`{
+	f := load(t, &l, `{
 		"default": {"preset": "background", "attemptTimeout": "2s", "maxElapsed": "1h"},
 		"policies": {
 			"stripe.test": {"preset": "stripe", "maxElapsed": "5s"},
 			"aws.test": {"preset": "aws"},
-			"own.test": {"preset": "own", "cooldown": "send", "budget": "unlimited"}}}`))
-	require.NoError(t, err)
+			"own.test": {"preset": "own", "cooldown": "send", "budget": "unlimited"}}}`)
 
 	assert.Equal(t, -1, f.Policy().MaxAttempts)
 	assert.Equal(t, httpretry.Unlimited{}, f.Policy().Budget)
@@ -170,15 +169,10 @@ func TestPresetsOfPackagePolicies(t *testing.T) {
 // A reload does not fill a budget again.
 func TestBudgets(t *testing.T) {
 	var l policyfile.Loader
-	read := func(text string) *policyfile.File {
-		f, err := l.Parse([]byte(text))
-		require.NoError(t, err, text)
-		return f
-	}
 	const text = `{"default": {"budget": {"burst": 2}}, "policies": {
 		"a.test": {"budget": {"burst": 2}}, "b.test": {"budget": {"burst": 2, "name": "b"}},
 		"c.test": {"budget": {"burst": 2, "name": "b"}}, "d.test": {"budget": {"burst": 3}}}}`
-	f := read(text)
+	f := load(t, &l, text)
 	first, all := f.Policy().Budget.(*httpretry.HostBudget), f.Policies()
 	assert.Same(t, first, all["a.test"].Budget)
 	assert.NotSame(t, first, all["b.test"].Budget)
@@ -187,7 +181,7 @@ func TestBudgets(t *testing.T) {
 
 	require.True(t, first.Withdraw(t.Context(), httpretry.AttemptResult{Origin: "https://a.test"}))
 	runtime.GC()
-	again := read(strings.Replace(text, `{"burst": 3}`, `{"burst": 4}`, 1))
+	again := load(t, &l, strings.Replace(text, `{"burst": 3}`, `{"burst": 4}`, 1))
 	assert.Same(t, first, again.Policy().Budget)
 	assert.Same(t, all["b.test"].Budget, again.Policies()["b.test"].Budget)
 	assert.NotSame(t, all["d.test"].Budget, again.Policies()["d.test"].Budget)
@@ -198,27 +192,9 @@ func TestBudgets(t *testing.T) {
 	// A file that is not valid changes no budget.
 	_, err := l.Parse([]byte(`{"default": {"budget": {"burst": 2, "ratio": -1}}}`))
 	require.Error(t, err)
-	assert.Same(t, first, read(text).Policy().Budget)
+	assert.Same(t, first, load(t, &l, text).Policy().Budget)
 	runtime.KeepAlive(all)
-
-	other, err := new(policyfile.Loader).Parse([]byte(text))
-	require.NoError(t, err)
-	assert.NotSame(t, first, other.Policy().Budget)
-}
-
-// A budget that nothing uses is not kept.
-func TestBudgetsAreFreed(t *testing.T) {
-	var l policyfile.Loader
-	freed := make(chan bool, 1)
-	func() {
-		f, err := l.Parse([]byte(`{"default": {"budget": {"burst": 2}}}`))
-		require.NoError(t, err)
-		b := f.Policy().Budget.(*httpretry.HostBudget)
-		runtime.AddCleanup(b, func(int) { freed <- true }, 0)
-	}()
-	for len(freed) == 0 {
-		runtime.GC()
-	}
+	assert.NotSame(t, first, parse(t, text).Policy().Budget, "of another Loader")
 }
 
 func TestLoaderIsConcurrent(t *testing.T) {
@@ -226,11 +202,7 @@ func TestLoaderIsConcurrent(t *testing.T) {
 	files := make([]*policyfile.File, 8)
 	var wg sync.WaitGroup
 	for i := range files {
-		wg.Go(func() {
-			var err error
-			files[i], err = l.Parse([]byte(full))
-			assert.NoError(t, err)
-		})
+		wg.Go(func() { files[i], _ = l.Parse([]byte(full)) })
 	}
 	wg.Wait()
 	for _, f := range files {
@@ -252,23 +224,33 @@ func errorsOf(t *testing.T, text string) string {
 	return err.Error()
 }
 
-func TestSyntaxErrors(t *testing.T) {
+// Mistakes outside of policies.
+func TestErrorsOfFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		``:                         `1:1: unexpected end of JSON input: want JSON`,
-		`{`:                        `1:2: unexpected end of JSON input: want JSON`,
-		"{\n  \"default\": {},\n}": `3:1: invalid character '}' looking for beginning of object key string: want JSON`,
-		`{} {}`:                    `1:4: invalid character '{' after top-level value: want JSON`,
-		`{"default": 01}`:          `1:14: invalid character '1' after object key:value pair: want JSON`,
-		"{} // none":               `1:4: invalid character '/' after top-level value: want JSON`,
-		"{\"é\xff\": 1}":           `1:4: byte 0xff: want UTF-8`,
-		"\ufeff{}":                 `1:1: a byte order mark: want JSON without one`,
+		``:                             `1:1: unexpected end of JSON input: want JSON`,
+		`{`:                            `1:2: unexpected end of JSON input: want JSON`,
+		"{\n  \"default\": {},\n}":     `3:1: invalid character '}' looking for beginning of object key string: want JSON`,
+		`{} {}`:                        `1:4: invalid character '{' after top-level value: want JSON`,
+		`{"default": 01}`:              `1:14: invalid character '1' after object key:value pair: want JSON`,
+		"{} // none":                   `1:4: invalid character '/' after top-level value: want JSON`,
+		"{\"é\xff\": 1}":               `1:4: byte 0xff: want UTF-8`,
+		"\ufeff{}":                     `1:1: a byte order mark: want JSON without one`,
+		`null`:                         `1:1: null: ` + wantRoot,
+		` "x"`:                         `1:2: "x": ` + wantRoot,
+		"{\r\n\t\"default\" :\r\n  7}": `3:3: default: 7: ` + wantPolicy,
+		`{"policies": []}`:             `1:14: policies: an array: want an object with a policy for each pattern`,
+		`{"default": []}`:              `1:13: default: an array: ` + wantPolicy,
+		// The problems after an array in an array have their own paths.
+		`{"default": {"maxAttempts": [[1], {"a": [2]}], "attemptTimeout": 2}, "polices": {}}`: `1:29: default.maxAttempts: an array: ` + wantWhole + "\n" +
+			`1:66: default.attemptTimeout: 2: ` + wantDuration + "\n" +
+			`1:70: polices: unknown field: ` + wantKnown,
 	} {
 		assert.Equal(t, want, errorsOf(t, text), "%q", text)
 	}
 	deep := strings.Repeat("[", 20_000)
 	assert.Contains(t, errorsOf(t, deep), "exceeded max depth: want JSON")
 	deep = strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000)
-	assert.Equal(t, "1:2: a: unknown field: want $schema, version, default or policies", errorsOf(t, deep))
+	assert.Equal(t, "1:2: a: unknown field: "+wantKnown, errorsOf(t, deep))
 	large := strings.Repeat(" ", 1<<20+1)
 	assert.Equal(t, "1:1: 1048577 bytes: want at most 1048576", errorsOf(t, large))
 }
@@ -277,32 +259,35 @@ const (
 	wantStatuses = `want an array of statuses from 200 to 999`
 	wantStatus   = `want a whole number from 200 to 999`
 	wantDuration = `want a duration as text with its unit, such as "500ms" or "2s"`
-	wantFields   = "want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, readAhead, maxElapsed, budget, " +
+	wantWhole    = "want a whole number from -2147483648 to 2147483647"
+	wantKnown    = "want $schema, version, default or policies"
+	wantRoot     = "want an object with $schema, version, default or policies"
+	wantPolicy   = "want an object with " + fields
+	wantFields   = "want " + fields
+	fields       = "preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, readAhead, maxElapsed, budget, " +
 		"cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle"
 )
 
 // Each mistake alone, as the value of a field of default.
 func TestFieldErrors(t *testing.T) {
-	const whole = "want a whole number from -2147483648 to 2147483647"
 	const budget = `want "default", "unlimited" or an object`
 	for _, c := range []struct{ field, want string }{
-		{`"maxAttempts": "3"`, `.maxAttempts: "3": ` + whole},
-		{`"maxAttempts": 3.5`, `.maxAttempts: 3.5: ` + whole},
-		{`"maxAttempts": 2147483648`, `.maxAttempts: 2147483648: ` + whole},
-		{`"maxAttempts": null`, `.maxAttempts: null: ` + whole},
-		{`"maxAttempts": [1, {"a": 2}]`, `.maxAttempts: an array: ` + whole},
+		{`"maxAttempts": "3"`, `.maxAttempts: "3": ` + wantWhole},
+		{`"maxAttempts": 3.5`, `.maxAttempts: 3.5: ` + wantWhole},
+		{`"maxAttempts": 2147483648`, `.maxAttempts: 2147483648: ` + wantWhole},
+		{`"maxAttempts": null`, `.maxAttempts: null: ` + wantWhole},
+		{`"maxAttempts": [1, {"a": 2}]`, `.maxAttempts: an array: ` + wantWhole},
 		{`"maxAttempts": ` + strings.Repeat("1", 100),
-			`.maxAttempts: ` + strings.Repeat("1", 80) + `...: ` + whole},
+			`.maxAttempts: ` + strings.Repeat("1", 80) + `...: ` + wantWhole},
 		{`"maxAttempts": ` + strings.Repeat("1", 80),
-			`.maxAttempts: ` + strings.Repeat("1", 80) + `: ` + whole},
+			`.maxAttempts: ` + strings.Repeat("1", 80) + `: ` + wantWhole},
 		{`"maxAttempts": "` + strings.Repeat("a", 80) + `"`,
-			`.maxAttempts: "` + strings.Repeat("a", 80) + `": ` + whole},
+			`.maxAttempts: "` + strings.Repeat("a", 80) + `": ` + wantWhole},
 		{`"maxAttempts": "` + strings.Repeat("a", 79) + `éb"`,
-			`.maxAttempts: "` + strings.Repeat("a", 79) + `"...: ` + whole},
+			`.maxAttempts: "` + strings.Repeat("a", 79) + `"...: ` + wantWhole},
 		{`"readAhead": -1`, `.readAhead: -1: want a whole number from 0 to 9007199254740992`},
 		{`"attemptTimeout": 2`, `.attemptTimeout: 2: ` + wantDuration},
 		{`"attemptTimeout": "2"`, `.attemptTimeout: "2": ` + wantDuration},
-		{`"attemptTimeout": "2 s"`, `.attemptTimeout: "2 s": ` + wantDuration},
 		{`"attemptTimeout": "1d"`, `.attemptTimeout: "1d": ` + wantDuration},
 		{`"attemptTimeout": "-1s"`, `.attemptTimeout: "-1s": ` + wantDuration},
 		{`"attemptTimeout": "9999999h"`, `.attemptTimeout: "9999999h": ` + wantDuration},
@@ -328,7 +313,6 @@ func TestFieldErrors(t *testing.T) {
 		{`"MaxAttempts": 3`, `.MaxAttempts: unknown field: ` + wantFields},
 		{`"a b": 3`, `["a b"]: unknown field: ` + wantFields},
 		{`"transient": 503`, `.transient: 503: ` + wantStatuses},
-		{`"transient": "503"`, `.transient: "503": ` + wantStatuses},
 		{`"final": {"503": true}`, `.final: an object: ` + wantStatuses},
 		{`"unprocessed": null`, `.unprocessed: null: ` + wantStatuses},
 		{`"transient": ["503"]`, `.transient[0]: "503": ` + wantStatus},
@@ -342,42 +326,20 @@ func TestFieldErrors(t *testing.T) {
 		{`"budget": 3`, `.budget: 3: ` + budget},
 		{`"budget": "none"`, `.budget: "none": ` + budget},
 		{`"budget": []`, `.budget: an array: ` + budget},
+		{`"budget": {"ratio": -1}`, `.budget.ratio: -1: want 0 (the default, 0.2) or a number from 0.000001 to 1000000`},
+		{`"budget": {"ratio": "1"}`, `.budget.ratio: "1": want a number`},
+		{`"budget": {"ratio": 1e-400}`, `.budget.ratio: 1e-400: want a number`},
+		{`"budget": {"ratio": 1e999}`, `.budget.ratio: 1e999: want a number`},
+		{`"budget": {"burst": 1000001}`, `.budget.burst: 1000001: want a whole number from -2147483648 to 1000000`},
+		{`"budget": {"window": "9000h"}`, `.budget.window: 9000h0m0s: want 0 (the default, 30s) or a duration from 1ms to 8760h0m0s`},
+		{`"budget": {"strict": 1}`, `.budget.strict: 1: want true or false`},
+		{`"budget": {"name": 1}`, `.budget.name: 1: want text`},
+		{`"budget": {"size": 1}`, `.budget.size: unknown field: want ratio, burst, window, strict or name`},
 	} {
 		text := "{\n \"default\": {" + c.field + "}}"
-		assert.Equal(t, "2:", errorsOf(t, text)[:2])
-		_, got, _ := strings.Cut(errorsOf(t, text), ": ")
+		position, got, _ := strings.Cut(errorsOf(t, text), ": ")
+		assert.True(t, strings.HasPrefix(position, "2:"), position)
 		assert.Equal(t, "default"+c.want, got, text)
-	}
-	for _, c := range []struct{ field, want string }{
-		{`"ratio": -1`, `.ratio: -1: want 0 (the default, 0.2) or a number from 0.000001 to 1000000`},
-		{`"ratio": "1"`, `.ratio: "1": want a number`},
-		{`"ratio": 1e-400`, `.ratio: 1e-400: want a number`},
-		{`"ratio": 1e999`, `.ratio: 1e999: want a number`},
-		{`"burst": 1000001`, `.burst: 1000001: want a whole number from -2147483648 to 1000000`},
-		{`"window": "9000h"`, `.window: 9000h0m0s: want 0 (the default, 30s) or a duration from 1ms to 8760h0m0s`},
-		{`"strict": 1`, `.strict: 1: want true or false`},
-		{`"name": 1`, `.name: 1: want text`},
-		{`"size": 1`, `.size: unknown field: want ratio, burst, window, strict or name`},
-	} {
-		text := `{"default": {"budget": {` + c.field + `}}}`
-		_, got, _ := strings.Cut(errorsOf(t, text), ": ")
-		assert.Equal(t, "default.budget"+c.want, got, text)
-	}
-}
-
-// The bounds of a status are those of package policies.
-func TestBoundsOfStatuses(t *testing.T) {
-	for status, ok := range map[int]bool{199: false, 200: true, 999: true, 1000: false} {
-		for _, list := range []string{"transient", "final", "unprocessed"} {
-			_, err := policyfile.Parse(fmt.Appendf(nil, `{"default": {%q: [%d]}}`, list, status))
-			assert.Equal(t, ok, err == nil, "%d: %v", status, err)
-		}
-		set := func() { policies.Statuses(httpretry.Policy{}, httpretry.Final, status) }
-		if ok {
-			assert.NotPanics(t, set, status)
-		} else {
-			assert.Panics(t, set, status)
-		}
 	}
 }
 
@@ -433,56 +395,12 @@ func TestStatuses(t *testing.T) {
 			`{"default": ` + tt.base + `, "policies": {"a.test": ` + tt.policy + `}}`,
 			`{"policies": {"a.test": ` + tt.policy + `}, "default": ` + tt.base + `}`,
 		} {
-			f, err := l.Parse([]byte(text))
-			require.NoError(t, err, text)
+			p := load(t, &l, text).Policies()["a.test"]
 			for status, want := range tt.want {
-				assert.Equal(t, want, outcomeOf(f.Policies()["a.test"], status), "%s: %d", tt.name, status)
+				assert.Equal(t, want, outcomeOf(p, status), "%s: %d", tt.name, status)
 			}
 		}
 	}
-}
-
-// Each list does what its description says, also with a status that has another
-// meaning otherwise.
-func TestListsDoWhatTheirDescriptionsSay(t *testing.T) {
-	schema, err := os.ReadFile("schema.json")
-	require.NoError(t, err)
-	for _, tt := range []struct {
-		list        string
-		outcome     httpretry.Outcome
-		posts, gets int // attempts of a request without a key
-		description string
-	}{
-		{"transient", httpretry.Transient, 1, 2,
-			"after which a request is retried if it is safe to send twice"},
-		{"final", httpretry.Final, 1, 1, "after which a request is not retried"},
-		{"unprocessed", httpretry.Unprocessed, 2, 2, "so that any request is retried"},
-	} {
-		about, _, _ := strings.Cut(string(schema[bytes.Index(schema, []byte(`"`+tt.list+`"`)):]), "Default")
-		assert.Contains(t, about, tt.description+
-			". That includes statuses with another meaning otherwise, such as 404 and 503. ")
-		for _, status := range []int{404, 503} {
-			p := parse(t, fmt.Sprintf(`{"default": {"maxAttempts": 2, %q: [%d]}}`, tt.list, status)).Policy()
-			assert.Equal(t, tt.outcome, outcomeOf(p, status), "%s %d", tt.list, status)
-			sendTo(t, p, http.MethodPost, status, tt.posts)
-			sendTo(t, p, http.MethodGet, status, tt.gets)
-		}
-	}
-}
-
-// sendTo sends a request to a server that answers with a status, and has to get
-// the given number of attempts.
-func sendTo(t *testing.T, p httpretry.Policy, method string, status, attempts int) {
-	t.Helper()
-	p.Backoff = strategies.Constant{}
-	base := retrytest.Base(t, slices.Repeat([]retrytest.Step{retrytest.Status(status)}, attempts)...)
-	rt, err := httpretry.New(httpretry.Config{Base: base, Policy: p})
-	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://a.test", nil)
-	require.NoError(t, err)
-	resp, err := rt.RoundTrip(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
 }
 
 // A longer list than there are statuses repeats one of them.
@@ -503,14 +421,6 @@ func TestLongLists(t *testing.T) {
 	assert.Equal(t, "and 7101 more problems", lines[100])
 }
 
-// The problems after an array in an array have their own paths.
-func TestErrorsAfterArrays(t *testing.T) {
-	assert.Equal(t, `1:29: default.maxAttempts: an array: want a whole number from -2147483648 to 2147483647
-1:66: default.attemptTimeout: 2: `+wantDuration+`
-1:70: polices: unknown field: want $schema, version, default or policies`, errorsOf(t,
-		`{"default": {"maxAttempts": [[1], {"a": [2]}], "attemptTimeout": 2}, "polices": {}}`))
-}
-
 // All problems of a file come at once, in the order of their positions.
 func TestErrors(t *testing.T) {
 	const text = `{
@@ -528,7 +438,7 @@ func TestErrors(t *testing.T) {
 	want := []string{
 		`2:33: default.maxAttempts: repeats a field: want only that of line 2, column 15`,
 		`2:69: default.attemptTimeout: "1": ` + wantDuration,
-		`3:3: polices: unknown field: want $schema, version, default or policies`,
+		`3:3: polices: unknown field: ` + wantKnown,
 		`5:5: policies["https://a.test"]: has a scheme in it: want a host and, if it matters, its port, ` +
 			`as in "example.com", "example.com:8443", "*.example.com" or "[::1]:8080"`,
 		`6:5: policies["*"]: matches every host: use "default" for that`,
@@ -536,35 +446,17 @@ func TestErrors(t *testing.T) {
 		`7:30: policies["b.test"].maxElapsed: 5: ` + wantDuration,
 		`8:26: policies["B.test"].budget: another budget has the name "x": want the same parameters, or another name`,
 		`9:5: policies["b.test"]: repeats a field: want only that of line 7, column 5`,
-		`9:28: policies["ü.test"]: 8: want an object with ` + strings.TrimPrefix(wantFields, "want "),
-		`9:41: policies["c.test"]: 9: want an object with ` + strings.TrimPrefix(wantFields, "want "),
+		`9:28: policies["ü.test"]: 8: ` + wantPolicy,
+		`9:41: policies["c.test"]: 9: ` + wantPolicy,
 		`11:14: $schema: 1: want text`,
 	}
-	got := strings.Split(errorsOf(t, text), "\n")
-	require.Len(t, got, len(want), strings.Join(got, "\n"))
-	for i := range want {
-		assert.True(t, strings.HasPrefix(got[i], want[i]), "%s\n%s", got[i], want[i])
-	}
+	assert.Equal(t, want, strings.Split(errorsOf(t, text), "\n"))
 
 	_, err := policyfile.Parse([]byte(text))
 	var first *policyfile.Error
 	require.ErrorAs(t, err, &first)
 	assert.Equal(t, policyfile.Error{Line: 2, Column: 33, Path: "default.maxAttempts",
 		Problem: "repeats a field: want only that of line 2, column 15"}, *first)
-}
-
-func TestRootErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		`null`: `1:1: null: want an object with $schema, version, default or policies`,
-		` "x"`: `1:2: "x": want an object with $schema, version, default or policies`,
-		"{\r\n\t\"default\" :\r\n  7}": `3:3: default: 7: want an object with ` +
-			strings.TrimPrefix(wantFields, "want "),
-		`{"policies": []}`: `1:14: policies: an array: want an object with a policy for each pattern`,
-		`{"default": []}`: `1:13: default: an array: want an object with ` +
-			strings.TrimPrefix(wantFields, "want "),
-	} {
-		assert.Equal(t, want, errorsOf(t, text))
-	}
 }
 
 func TestManyErrors(t *testing.T) {
@@ -626,8 +518,7 @@ func TestIgnoreUnknown(t *testing.T) {
 	}
 
 	l := policyfile.Loader{IgnoreUnknown: true}
-	f, err := l.Parse([]byte(text))
-	require.NoError(t, err)
+	f := load(t, &l, text)
 	assert.Equal(t, want, lines(f.Warnings()))
 	assert.Equal(t, 4, f.Policy().MaxAttempts)
 	assert.Equal(t, 2, f.Policy().Budget.(*httpretry.HostBudget).Burst)
@@ -635,8 +526,7 @@ func TestIgnoreUnknown(t *testing.T) {
 
 	*f.Warnings()[0] = policyfile.Error{}
 	assert.Equal(t, want, lines(f.Warnings()), "the warnings are the caller's")
-	f, err = l.Parse([]byte(`{"version": 1, "default": {"maxAttempts": 4}, "policies": {"a.test": {}}}`))
-	require.NoError(t, err)
+	f = load(t, &l, `{"version": 1, "default": {"maxAttempts": 4}, "policies": {"a.test": {}}}`)
 	assert.Nil(t, f.Warnings())
 }
 
@@ -672,7 +562,7 @@ func TestIgnoreUnknownIgnoresNothingElse(t *testing.T) {
 	}
 	// The warnings of a file with an error are not errors.
 	_, err := l.Parse([]byte(`{"hedge": 1, "default": {"maxAttempts": 0.5}}`))
-	assert.EqualError(t, err, "1:41: default.maxAttempts: 0.5: want a whole number from -2147483648 to 2147483647")
+	assert.EqualError(t, err, "1:41: default.maxAttempts: 0.5: "+wantWhole)
 }
 
 func TestManyWarnings(t *testing.T) {
@@ -681,9 +571,7 @@ func TestManyWarnings(t *testing.T) {
 		fmt.Fprintf(&fields, `"f%d": 0, `, i)
 	}
 	l := policyfile.Loader{IgnoreUnknown: true}
-	f, err := l.Parse([]byte(`{` + fields.String() + `"default": {"maxAttempts": 4}}`))
-	require.NoError(t, err)
-	all := f.Warnings()
+	all := load(t, &l, `{`+fields.String()+`"default": {"maxAttempts": 4}}`).Warnings()
 	require.Len(t, all, 101)
 	assert.Equal(t, "f99", all[99].Path)
 	assert.EqualError(t, all[100], "1:1: and 150 more warnings")
@@ -694,8 +582,7 @@ func TestVersion(t *testing.T) {
 	const want = "want 1, the version that this program reads"
 	for _, l := range []*policyfile.Loader{{}, {IgnoreUnknown: true}} {
 		for _, text := range []string{`{}`, `{"version": 1}`, `{"default": {}, "version": 1.0}`} {
-			_, err := l.Parse([]byte(text))
-			assert.NoError(t, err, text)
+			load(t, l, text)
 		}
 		for text, want := range map[string]string{
 			`{"version": 2}`: "1:13: version: 2: " + want,
@@ -704,14 +591,11 @@ func TestVersion(t *testing.T) {
 			`{"version": 9223372036854775808, "default": 7}`: "1:13: version: 9223372036854775808: " + want,
 			`{"hedges": 1, "version": 2e999}`:                "1:26: version: 2e999: " + want,
 			`{"version": 0}`:                                 "1:13: version: 0: " + want,
-			`{"version": -1}`:                                "1:13: version: -1: " + want,
 			`{"version": 1.5}`:                               "1:13: version: 1.5: " + want,
 			`{"version": "1"}`:                               `1:13: version: "1": ` + want,
-			`{"version": "v2"}`:                              `1:13: version: "v2": ` + want,
 			`{"version": null}`:                              `1:13: version: null: ` + want,
-			`{"version": [2]}`:                               `1:13: version: an array: ` + want,
 			`{"version": 0, "default": 7}`: "1:13: version: 0: " + want + "\n" +
-				"1:27: default: 7: want an object with " + strings.TrimPrefix(wantFields, "want "),
+				"1:27: default: 7: " + wantPolicy,
 		} {
 			_, err := l.Parse([]byte(text))
 			assert.EqualError(t, err, want)
@@ -734,8 +618,7 @@ func TestResumeIdleNeedsResume(t *testing.T) {
 		`{"policies": {"a.test": {"resumeIdle": "2s"}}, "default": {"resume": true}}`:                  2 * time.Second,
 		`{"policies": {"a.test": {"resumeIdle": "0s"}}}`:                                               0,
 	} {
-		f, err := l.Parse([]byte(text))
-		require.NoError(t, err, text)
+		f := load(t, &l, text)
 		p := f.Policies()["a.test"]
 		assert.NoError(t, p.Validate(), text)
 		assert.Equal(t, want, p.ResumeIdle, text)
@@ -783,9 +666,7 @@ func TestWarnings(t *testing.T) {
 			`1:98: policies["c.test"]: inherits functions of the preset own of default: want them only if they are right for this key (CooldownKey)`,
 		},
 	} {
-		f, err := l.Parse([]byte(text))
-		require.NoError(t, err, text)
-		assert.Equal(t, strings.Join(want, "\n"), lines(f.Warnings()), text)
+		assert.Equal(t, strings.Join(want, "\n"), lines(load(t, &l, text).Warnings()), text)
 	}
 }
 
@@ -814,15 +695,13 @@ func TestBadPreset(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	var f *policyfile.File
-	text := func(key string) string {
+	text := func(f *policyfile.File, key string) string {
 		var lines []string
 		for _, field := range f.Fields(key) {
 			lines = append(lines, field.Name+" = "+field.Value+" <"+field.From+">")
 		}
 		return strings.Join(lines, "\n")
 	}
-	f = parse(t, full)
 	assert.Equal(t, `maxAttempts = 4 <default>
 backoff = "FullJitter Base=50ms Max=2s" <default>
 maxRetryAfter = no limit <default>
@@ -839,9 +718,9 @@ newIdempotencyKey = "random" <default>
 idempotencyHeader = "X-Key" <default>
 replayBuffer = 1024 <default>
 resume = true <default>
-resumeIdle = "5s" <default>`, text(""))
+resumeIdle = "5s" <default>`, text(parse(t, full), ""))
 
-	f = parse(t, `{"default": {"preset": "github", "maxAttempts": 4, "budget": {"burst": 1}},
+	f := parse(t, `{"default": {"preset": "github", "maxAttempts": 4, "budget": {"burst": 1}},
 		"policies": {"a.test": {"preset": "stripe", "attemptTimeout": "0s", "backoff": "Constant Wait=1s"}}}`)
 	assert.Equal(t, `maxAttempts = 4 <default>
 backoff = "Constant Wait=1s" <policies["a.test"]>
@@ -861,8 +740,8 @@ newIdempotencyKey = "random" <preset stripe>
 idempotencyHeader = Idempotency-Key <>
 replayBuffer = 65536 <>
 resume = false <>
-resumeIdle = no limit <>`, text("a.test"))
-	assert.Contains(t, text(""), "Classify = a function <preset github>\n")
+resumeIdle = no limit <>`, text(f, "a.test"))
+	assert.Contains(t, text(f, ""), "Classify = a function <preset github>\n")
 	assert.Nil(t, f.Fields("b.test"))
 }
 
@@ -893,52 +772,44 @@ type budget struct{ httpretry.Unlimited }
 // A value is described as a default only if it is the zero value of its field.
 // The zero value of a strategy or of Unlimited is not.
 func TestFieldsShowWhatIsInEffect(t *testing.T) {
-	value := func(policy, name string) string {
-		l := policyfile.Loader{Presets: map[string]httpretry.Policy{
-			"constant": {Backoff: strategies.Constant{}, Budget: &httpretry.HostBudget{}},
-			"own": {
-				Backoff:           strategies.Func(func(int) time.Duration { return 1 }),
-				Budget:            budget{},
-				Idempotent:        func(*http.Request) bool { return true },
-				NewIdempotencyKey: func(*http.Request) string { return "1" },
-				ReplayBuffer:      1 << 60,
-			},
-		}}
-		f, err := l.Parse([]byte(`{"default": ` + policy + `}`))
-		require.NoError(t, err, policy)
-		for _, field := range f.Fields("") {
-			if field.Name == name {
-				return field.Value
-			}
-		}
-		return "missing"
-	}
-	for _, name := range []string{"Constant", "FullJitter", "DecorrelatedV2"} {
-		assert.Equal(t, `"`+name+`"`, value(`{"backoff": "`+name+`"}`, "backoff"))
-	}
-	assert.Equal(t, `"Constant"`, value(`{"preset": "constant"}`, "backoff"))
-	assert.Equal(t, `{}`, value(`{"preset": "constant"}`, "budget"))
-	assert.Equal(t, `{}`, value(`{"budget": {}}`, "budget"))
-	for _, policy := range []string{`{"preset": "background"}`, `{"budget": "unlimited"}`} {
-		assert.Equal(t, `"unlimited"`, value(policy, "budget"), policy)
-	}
-	for _, name := range []string{"maxAttempts", "maxRetryAfter"} {
-		assert.Equal(t, "no limit", value(`{"preset": "background"}`, name))
-	}
-	assert.Equal(t, "none", value(`{"replayBuffer": -7}`, "replayBuffer"))
-	// A file cannot contain these values of a preset.
-	for name, want := range map[string]string{
-		"backoff": "a strategies.Func", "budget": "a policyfile_test.budget",
-		"idempotent": "a function", "newIdempotencyKey": "a function",
-		"replayBuffer": "1152921504606846976",
+	l := policyfile.Loader{Presets: map[string]httpretry.Policy{
+		"constant": {Backoff: strategies.Constant{}, Budget: &httpretry.HostBudget{}},
+		"own": {
+			Backoff:           strategies.Func(func(int) time.Duration { return 1 }),
+			Budget:            budget{},
+			Idempotent:        func(*http.Request) bool { return true },
+			NewIdempotencyKey: func(*http.Request) string { return "1" },
+			ReplayBuffer:      1 << 60,
+		},
+	}}
+	for _, tt := range []struct{ policy, name, want string }{
+		{`{"backoff": "Constant"}`, "backoff", `"Constant"`},
+		{`{"backoff": "FullJitter"}`, "backoff", `"FullJitter"`},
+		{`{"backoff": "DecorrelatedV2"}`, "backoff", `"DecorrelatedV2"`},
+		{`{"preset": "constant"}`, "backoff", `"Constant"`},
+		{`{"preset": "constant"}`, "budget", `{}`},
+		{`{"budget": {}}`, "budget", `{}`},
+		{`{"preset": "background"}`, "budget", `"unlimited"`},
+		{`{"budget": "unlimited"}`, "budget", `"unlimited"`},
+		{`{"preset": "background"}`, "maxAttempts", "no limit"},
+		{`{"preset": "background"}`, "maxRetryAfter", "no limit"},
+		{`{"replayBuffer": -7}`, "replayBuffer", "none"},
+		// A file cannot contain these values of a preset.
+		{`{"preset": "own"}`, "backoff", "a strategies.Func"},
+		{`{"preset": "own"}`, "budget", "a policyfile_test.budget"},
+		{`{"preset": "own"}`, "idempotent", "a function"},
+		{`{"preset": "own"}`, "newIdempotencyKey", "a function"},
+		{`{"preset": "own"}`, "replayBuffer", "1152921504606846976"},
+		// These are defaults.
+		{`{"preset": "constant", "backoff": "default"}`, "backoff",
+			"DecorrelatedV2 Median=500ms Max=30s (Median=1.5s after a 429, and while the host fails)"},
+		{`{"preset": "background", "budget": "default"}`, "budget", "one that all policies share"},
 	} {
-		assert.Equal(t, want, value(`{"preset": "own"}`, name))
+		fields := load(t, &l, `{"default": `+tt.policy+`}`).Fields("")
+		i := slices.IndexFunc(fields, func(f policyfile.Field) bool { return f.Name == tt.name })
+		require.NotEqual(t, -1, i, tt)
+		assert.Equal(t, tt.want, fields[i].Value, tt)
 	}
-
-	const byDefault = "DecorrelatedV2 Median=500ms Max=30s (Median=1.5s after a 429, and while the host fails)"
-	assert.Equal(t, byDefault, value(`{"preset": "constant", "backoff": "default"}`, "backoff"))
-	const shared = "one that all policies share"
-	assert.Equal(t, shared, value(`{"preset": "background", "budget": "default"}`, "budget"))
 }
 
 // assertShown checks each value that Fields shows as JSON. A file that contains

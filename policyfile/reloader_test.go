@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -31,7 +30,7 @@ func attemptsFile(n int) string {
 		`{"default": {"maxAttempts": %d, "backoff": "Constant Wait=1ms", "budget": "unlimited"}}`, n)
 }
 
-// watched is a Reloader in virtual time, with its file and its reports.
+// watched is a Reloader with its file and its reports.
 type watched struct {
 	t         *testing.T
 	path      string
@@ -39,33 +38,43 @@ type watched struct {
 	reloader  *policyfile.Reloader
 
 	mu      sync.Mutex
-	reports []error // since the last call of reported
+	reports []error // since the last call of take
 }
 
-// watch starts a Reloader of a file in a new folder, and waits until it has
-// read the file.
-func watch(t *testing.T, contents string) *watched {
+// newWatched returns a Reloader of a file that does not exist yet.
+func newWatched(t *testing.T) *watched {
 	w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json")}
-	w.write(contents)
-	w.run()
-	require.Equal(t, []error{nil}, w.reported())
-	return w
-}
-
-// run starts the Reloader, and stops it at the end of the test.
-func (w *watched) run() {
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		return contract.Play(contract.Status(503)).RoundTrip(req)
-	})
-	var err error
-	w.transport, err = httpretry.New(httpretry.Config{Base: base})
-	require.NoError(w.t, err)
+	w.transport = contract.Unchecked(t, httpretry.Config{
+		Base: contract.Play(contract.Status(503)), Policy: contract.RetryEvery(0)})
 	w.reloader = &policyfile.Reloader{Path: w.path, Transport: w.transport,
 		Report: func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.reports = append(w.reports, err)
 		}}
+	return w
+}
+
+// take returns the reports since the last call of it.
+func (w *watched) take() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	reports := w.reports
+	w.reports = nil
+	return reports
+}
+
+// watch runs a Reloader of a new file in virtual time, and waits until it has
+// read the file.
+func watch(t *testing.T, contents string) *watched {
+	w := newWatched(t)
+	w.write(contents)
+	w.run()
+	return w
+}
+
+// run runs the Reloader until the end of the test.
+func (w *watched) run() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error)
 	go func() { done <- w.reloader.Run(ctx) }()
@@ -75,7 +84,7 @@ func (w *watched) run() {
 	})
 	// From here on, each look is a second before the end of reported.
 	time.Sleep(time.Second)
-	synctest.Wait()
+	require.Equal(w.t, []error{nil}, w.reported())
 }
 
 func (w *watched) write(contents string) {
@@ -86,11 +95,7 @@ func (w *watched) write(contents string) {
 func (w *watched) reported() []error {
 	time.Sleep(policyfile.DefaultInterval)
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	reports := w.reports
-	w.reports = nil
-	return reports
+	return w.take()
 }
 
 // attempts returns the number of attempts of a request.
@@ -122,18 +127,16 @@ func TestReloaderFollowsTheContents(t *testing.T) {
 			require.NoError(w.t, os.Chtimes(w.path, info.ModTime(), info.ModTime()))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := watch(t, attemptsFile(2))
-				require.Equal(t, 2, w.attempts())
-				change(w)
-				require.Equal(t, []error{nil}, w.reported())
-				assert.Equal(t, 4, w.attempts())
+		contract.Bubble(t, name, func(t *testing.T) {
+			w := watch(t, attemptsFile(2))
+			require.Equal(t, 2, w.attempts())
+			change(w)
+			require.Equal(t, []error{nil}, w.reported())
+			assert.Equal(t, 4, w.attempts())
 
-				later := time.Now().Add(time.Hour)
-				require.NoError(t, os.Chtimes(w.path, later, later))
-				assert.Empty(t, w.reported(), "the contents are the same")
-			})
+			later := time.Now().Add(time.Hour)
+			require.NoError(t, os.Chtimes(w.path, later, later))
+			assert.Empty(t, w.reported(), "the contents are the same")
 		})
 	}
 }
@@ -145,7 +148,8 @@ func TestReloaderFollowsLinks(t *testing.T) {
 		t.Skip("symbolic links need rights")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
+		w := newWatched(t)
+		dir := filepath.Dir(w.path)
 		version := func(name string, attempts int) {
 			require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name, "policies.json"),
@@ -155,10 +159,8 @@ func TestReloaderFollowsLinks(t *testing.T) {
 				os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 		}
 		version("..1", 2)
-		w := &watched{t: t, path: filepath.Join(dir, "policies.json")}
 		require.NoError(t, os.Symlink(filepath.Join("..data", "policies.json"), w.path))
 		w.run()
-		require.Equal(t, []error{nil}, w.reported())
 		require.Equal(t, 2, w.attempts())
 		version("..2", 4)
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, "..1")))
@@ -197,29 +199,28 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 			require.NoError(w.t, os.Remove(w.path))
 			require.NoError(w.t, os.Mkdir(w.path, 0o700))
 		}, "want a regular file"},
-		{"without rights", func(w *watched) {
-			if os.Getuid() <= 0 {
-				w.t.Skip("the user may read all files, or the system has no such rights")
+		{"without bytes", func(w *watched) {
+			if _, err := os.Stat("/proc/self/mem"); err != nil {
+				w.t.Skip("the system is not Linux")
 			}
-			require.NoError(w.t, os.Chmod(w.path, 0))
-		}, "permission denied"},
+			require.NoError(w.t, os.Remove(w.path))
+			require.NoError(w.t, os.Symlink("/proc/self/mem", w.path))
+		}, "read "},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := watch(t, attemptsFile(2))
-				tt.spoil(w)
-				reports := w.reported()
-				require.Len(t, reports, 1)
-				require.ErrorContains(t, reports[0], tt.want)
-				assert.Equal(t, reports[0], w.reloader.Reload(), "the same error, not reported")
-				assert.Empty(t, w.reported(), "once")
-				assert.Equal(t, 2, w.attempts())
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			w := watch(t, attemptsFile(2))
+			tt.spoil(w)
+			reports := w.reported()
+			require.Len(t, reports, 1)
+			require.ErrorContains(t, reports[0], tt.want)
+			assert.Equal(t, reports[0], w.reloader.Reload(), "the same error, not reported")
+			assert.Empty(t, w.reported(), "once")
+			assert.Equal(t, 2, w.attempts())
 
-				require.NoError(t, os.RemoveAll(w.path))
-				w.write(attemptsFile(2))
-				assert.Equal(t, []error{nil}, w.reported())
-				assert.NoError(t, w.reloader.Reload())
-			})
+			require.NoError(t, os.RemoveAll(w.path))
+			w.write(attemptsFile(2))
+			assert.Equal(t, []error{nil}, w.reported())
+			assert.NoError(t, w.reloader.Reload())
 		})
 	}
 }
@@ -230,32 +231,28 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := attemptsFile(4)
-		var reports []error
-		transport := contract.Unchecked(t, httpretry.Config{
-			Base: contract.Play(contract.Status(503)), Policy: contract.RetryEvery(0)})
-		w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json"), transport: transport}
-		r := &policyfile.Reloader{Path: w.path, Transport: transport,
-			Report: func(err error) { reports = append(reports, err) }}
+		w := newWatched(t)
+		r := w.reloader
 		for n := range whole {
 			w.write(whole[:n])
-			require.Error(t, r.Reload(), "%s", whole[:n])
-			require.Len(t, reports, n+1)
-			require.Error(t, reports[n])
+			err := r.Reload()
+			require.Error(t, err, "%s", whole[:n])
+			require.Equal(t, []error{err}, w.take())
+			file, at, last := r.Last()
+			assert.Nil(t, file)
+			assert.Equal(t, err, last)
+			assert.Equal(t, time.Now(), at)
 		}
-		file, at, err := r.Last()
-		assert.Nil(t, file)
-		assert.Equal(t, reports[len(whole)-1], err)
-		assert.Equal(t, time.Now(), at)
 		assert.Equal(t, 5, w.attempts())
 
 		w.write(whole)
 		require.NoError(t, r.Reload())
-		assert.NoError(t, reports[len(whole)])
+		assert.Equal(t, []error{nil}, w.take())
 		written := time.Now()
 		assert.Equal(t, 4, w.attempts())
 		time.Sleep(time.Minute)
 		require.NoError(t, r.Reload(), "the same contents")
-		file, at, err = r.Last()
+		file, at, err := r.Last()
 		require.NoError(t, err)
 		assert.Equal(t, 4, file.Policy().MaxAttempts)
 		assert.Equal(t, written, at)
@@ -271,32 +268,29 @@ func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
 
 // If a file is too large, no more of it is read than shows that.
 func TestReloaderMemory(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "policies.json")
-	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 10*policyfile.MaxSize), 0o600))
-	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
-		Report: func(error) {}}
+	w := newWatched(t)
+	w.write(strings.Repeat("x", 10*policyfile.MaxSize))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err := r.Reload()
+	err := w.reloader.Reload()
 	runtime.ReadMemStats(&after)
 	require.ErrorContains(t, err, "more than 1048576 bytes")
 	// io.ReadAll allocates a few times the bytes that it reads.
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(6*policyfile.MaxSize))
 
 	largest := attemptsFile(2)
-	largest += strings.Repeat(" ", policyfile.MaxSize-len(largest))
-	require.NoError(t, os.WriteFile(path, []byte(largest), 0o600))
-	assert.NoError(t, r.Reload())
+	w.write(largest + strings.Repeat(" ", policyfile.MaxSize-len(largest)))
+	assert.NoError(t, w.reloader.Reload())
 }
 
 // Editors and terminals open "name:line:column" at the mistake, in each line of
 // an error.
 func TestReloaderNamesTheFileInEachLine(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "policies.json")
-	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
-		Report: func(error) {}, Loader: &policyfile.Loader{Presets: map[string]httpretry.Policy{
-			"p": {IdempotencyHeader: "Retry-Attempt"},
-		}}}
+	w := newWatched(t)
+	path := w.path
+	w.reloader.Loader = &policyfile.Loader{Presets: map[string]httpretry.Policy{
+		"p": {IdempotencyHeader: "Retry-Attempt"},
+	}}
 	for contents, want := range map[string][]string{
 		"{\"default\": {\"maxAttemps\": 4,\n\"maxElapsed\": 5}}": {
 			path + ":1:14: default.maxAttemps: ", path + ":2:15: default.maxElapsed: 5: ",
@@ -312,8 +306,8 @@ func TestReloaderNamesTheFileInEachLine(t *testing.T) {
 			path + `:1:36: policies["a.test"].preset: IdempotencyHeader: "Retry-Attempt": want another`,
 		},
 	} {
-		require.NoError(t, os.WriteFile(path, []byte(contents), 0o600))
-		err := r.Reload()
+		w.write(contents)
+		err := w.reloader.Reload()
 		require.Error(t, err)
 		lines := strings.Split(err.Error(), "\n")
 		require.Len(t, lines, len(want), err)
@@ -343,73 +337,38 @@ func TestReloaderKeepsBudgets(t *testing.T) {
 	})
 }
 
-func TestReloaderWithoutReport(t *testing.T) {
-	defer slog.SetDefault(slog.Default())
-	var out bytes.Buffer
-	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
-	path := filepath.Join(t.TempDir(), "policies.json")
-	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport)}
-	require.Error(t, r.Reload())
-	assert.Contains(t, out.String(), `level=ERROR msg="the retry policies remain as they are"`)
-	require.NoError(t, os.WriteFile(path, []byte(attemptsFile(2)), 0o600))
-	require.NoError(t, r.Reload())
-	assert.Contains(t, out.String(), `level=INFO msg="the retry policies have changed"`)
-	assert.Equal(t, 2, strings.Count(out.String(), "\n"))
-}
-
 // A ConfigMap is shared by programs of two releases. Its new field stands for
 // one that the older program does not know.
 const newField = `{"default": {"maxAttempts": %d, "backoff": "Constant Wait=1ms",
   "hedgeAfter": "50ms"}}`
 
-// older returns a Reloader of the older program, and its reports and warnings
-// since the last call of the function.
-func (w *watched) older(loader *policyfile.Loader) (
-	r *policyfile.Reloader, next func() (reports []error, warnings []string),
-) {
-	var reports []error
-	var warnings []string
-	w.transport = contract.Unchecked(w.t, httpretry.Config{
-		Base: contract.Play(contract.Status(503)), Policy: contract.RetryEvery(0)})
-	r = &policyfile.Reloader{
-		Path: w.path, Transport: w.transport, Loader: loader,
-		Report: func(err error) { reports = append(reports, err) },
-		Warn: func(all []*policyfile.Error) {
-			require.Equal(w.t, []error{nil}, reports, "after the report")
-			for _, warning := range all {
-				text, _, _ := strings.Cut(warning.Error(), ": want ")
-				warnings = append(warnings, text)
-			}
-		},
-	}
-	return r, func() ([]error, []string) {
-		defer func() { reports, warnings = nil, nil }()
-		return reports, warnings
-	}
-}
-
 // With IgnoreUnknown, the older program starts with the new file and follows
 // it.
 func TestReloaderOfAnOlderProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json")}
-		r, next := w.older(&policyfile.Loader{IgnoreUnknown: true})
+		w := newWatched(t)
+		r := w.reloader
+		r.Loader = &policyfile.Loader{IgnoreUnknown: true}
+		var warnings []string
+		r.Warn = func(all []*policyfile.Error) {
+			require.Equal(t, []error{nil}, w.reports, "after the report")
+			warnings = append(warnings, lines(all))
+		}
 		for _, n := range []int{4, 2} {
 			w.write(fmt.Sprintf(newField, n))
 			for range 2 {
 				require.NoError(t, r.Reload())
 			}
-			reports, warnings := next()
-			assert.Equal(t, []error{nil}, reports, "once")
-			assert.Equal(t, []string{
-				"2:3: default.hedgeAfter: unknown field, which is ignored"}, warnings, "once")
+			assert.Equal(t, []error{nil}, w.take(), "once")
+			assert.Equal(t, []string{"2:3: default.hedgeAfter: unknown field, " +
+				"which is ignored: " + wantFields}, warnings, "once")
+			warnings = nil
 			assert.Equal(t, n, w.attempts())
 		}
 		// A file without unknown fields has no warning.
 		w.write(attemptsFile(3))
 		require.NoError(t, r.Reload())
-		reports, warnings := next()
-		assert.Equal(t, []error{nil}, reports)
+		assert.Equal(t, []error{nil}, w.take())
 		assert.Empty(t, warnings)
 
 		// A file that cannot be used is an error, and no warning.
@@ -420,8 +379,7 @@ func TestReloaderOfAnOlderProgram(t *testing.T) {
 			w.write(text)
 			err := r.Reload()
 			require.Error(t, err)
-			reports, warnings = next()
-			assert.Equal(t, []error{err}, reports)
+			assert.Equal(t, []error{err}, w.take())
 			assert.Empty(t, warnings)
 			assert.Equal(t, 3, w.attempts())
 		}
@@ -431,46 +389,47 @@ func TestReloaderOfAnOlderProgram(t *testing.T) {
 // Without IgnoreUnknown, the older program keeps the policies that it has, and
 // says why.
 func TestReloaderOfAStrictOlderProgram(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json")}
-		r, next := w.older(nil)
-		w.write(attemptsFile(2))
-		require.NoError(t, r.Reload())
-		next()
-		w.write(fmt.Sprintf(newField, 4))
-		err := r.Reload()
-		require.ErrorContains(t, err, "policies.json:2:3: default.hedgeAfter: unknown field: want ")
-		reports, warnings := next()
-		assert.Equal(t, []error{err}, reports)
-		assert.Empty(t, warnings)
+	w := newWatched(t)
+	w.reloader.Warn = func([]*policyfile.Error) { assert.Fail(t, "a warning") }
+	w.write(attemptsFile(2))
+	require.NoError(t, w.reloader.Reload())
+	for text, want := range map[string]string{
+		fmt.Sprintf(newField, 4): ":2:3: default.hedgeAfter: unknown field: " + wantFields,
+		`{"version": 2}`:         ":1:13: version: 2: want 1, the version that this program reads",
+	} {
+		w.take()
+		w.write(text)
+		err := w.reloader.Reload()
+		require.EqualError(t, err, w.path+want)
+		assert.Equal(t, []error{err}, w.take())
 		assert.Equal(t, 2, w.attempts())
-
-		w.write(`{"version": 2}`)
-		assert.EqualError(t, r.Reload(),
-			w.path+":1:13: version: 2: want 1, the version that this program reads")
-		assert.Equal(t, 2, w.attempts())
-	})
+	}
 }
 
-// A warning is logged as one, with the name of the file in each line.
-func TestReloaderWithoutWarn(t *testing.T) {
+// Without Report and Warn, changes are logged. Warnings are logged as one, with
+// the name of the file in each line.
+func TestReloaderLogs(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	var out bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
-	path := filepath.Join(t.TempDir(), "policies.json")
-	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
-		Loader: &policyfile.Loader{IgnoreUnknown: true}}
-	require.NoError(t, os.WriteFile(path, []byte("{\"a\": 1,\n\"b\": 2}"), 0o600))
-	require.NoError(t, r.Reload())
+	w := newWatched(t)
+	w.reloader.Report, w.reloader.Loader = nil, &policyfile.Loader{IgnoreUnknown: true}
+	require.Error(t, w.reloader.Reload())
+	for _, contents := range []string{attemptsFile(2), "{\"a\": 1,\n\"b\": 2}"} {
+		w.write(contents)
+		require.NoError(t, w.reloader.Reload())
+	}
 	records := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, records, 2)
-	assert.Contains(t, records[0], `"level":"INFO","msg":"the retry policies have changed"`)
+	require.Len(t, records, 4)
+	assert.Contains(t, records[0], `"level":"ERROR","msg":"the retry policies remain as they are"`)
+	assert.Contains(t, records[1], `"level":"INFO","msg":"the retry policies have changed"`)
+	assert.Contains(t, records[2], `"level":"INFO","msg":"the retry policies have changed"`)
 	var record struct{ Level, Msg, Warnings string }
-	require.NoError(t, json.Unmarshal([]byte(records[1]), &record))
+	require.NoError(t, json.Unmarshal([]byte(records[3]), &record))
 	assert.Equal(t, "WARN", record.Level)
 	assert.Equal(t, "the retry policies have warnings", record.Msg)
-	const text = ": unknown field, which is ignored: want $schema, version, default or policies"
-	assert.Equal(t, path+":1:2: a"+text+"\n"+path+":2:1: b"+text, record.Warnings)
+	const text = ": unknown field, which is ignored: " + wantKnown
+	assert.Equal(t, w.path+":1:2: a"+text+"\n"+w.path+":2:1: b"+text, record.Warnings)
 }
 
 func TestReloaderReportsItsFields(t *testing.T) {
@@ -488,34 +447,26 @@ Reloader.Interval: 1µs: want at least 1ms, or 0 for 5s`)
 // The interval is kept, and Reload may be called while Run runs.
 func TestReloaderInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "policies.json")
-		var mu sync.Mutex
-		reports := 0
-		r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
-			Interval: time.Minute, Report: func(error) {
-				mu.Lock()
-				defer mu.Unlock()
-				reports++
-			}}
+		w := newWatched(t)
+		w.reloader.Interval = time.Minute
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		done := make(chan error)
-		go func() { done <- r.Run(ctx) }()
+		go func() { done <- w.reloader.Run(ctx) }()
 		time.Sleep(time.Second)
-		count := func() int { mu.Lock(); defer mu.Unlock(); return reports }
-		require.Equal(t, 1, count(), "the file is missing")
-		require.NoError(t, os.WriteFile(path, []byte(attemptsFile(2)), 0o600))
+		require.Len(t, w.take(), 1, "the file is missing")
+		w.write(attemptsFile(2))
 		time.Sleep(time.Minute - time.Second - 1)
-		assert.Equal(t, 1, count())
+		assert.Empty(t, w.take())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		assert.Equal(t, 2, count())
+		assert.Equal(t, []error{nil}, w.take())
 		var wg sync.WaitGroup
 		for range 10 {
-			wg.Go(func() { assert.NoError(t, r.Reload()) })
+			wg.Go(func() { assert.NoError(t, w.reloader.Reload()) })
 		}
 		wg.Wait()
 		assert.NoError(t, <-done)
-		assert.Equal(t, 2, count())
+		assert.Empty(t, w.take())
 	})
 }
