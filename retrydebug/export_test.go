@@ -6,11 +6,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// HandlerOf is Handler for any origins.
-func HandlerOf(origins func() []httpretry.OriginStatus) http.Handler {
-	return handler{{origins: origins}}
-}
-
 // NamedHandlerOf is New for any origins.
 func NamedHandlerOf(origins map[string][]httpretry.OriginStatus) http.Handler {
 	var h handler

@@ -19,23 +19,6 @@ import (
 	"github.com/seed421102f4/httpretry/retrydebug"
 )
 
-func TestMethods(t *testing.T) {
-	h := show()
-	for method, want := range map[string]int{
-		"GET": 200, "HEAD": 200,
-		"POST": 405, "PUT": 405, "DELETE": 405, "OPTIONS": 405, "TRACE": 405, "X": 405,
-	} {
-		t.Run(method, func(t *testing.T) {
-			w := ask(h, method, "")
-			assert.Equal(t, want, w.Code)
-			if want == http.StatusMethodNotAllowed {
-				assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
-				assert.NotContains(t, w.Body.String(), "<")
-			}
-		})
-	}
-}
-
 // All responses have the headers that restrict their use.
 func TestHeaders(t *testing.T) {
 	broken := show(httpretry.OriginStatus{CooldownUntil: time.Unix(math.MaxInt32<<16, 0)})
@@ -49,6 +32,9 @@ func TestHeaders(t *testing.T) {
 		"HEAD":              {show(), "HEAD", "", 200, "text/html; charset=utf-8"},
 		"JSON":              {show(), "GET", "?format=json", 200, "application/json"},
 		"POST":              {show(), "POST", "", 405, "text/plain; charset=utf-8"},
+		"DELETE":            {show(), "DELETE", "", 405, "text/plain; charset=utf-8"},
+		"OPTIONS":           {show(), "OPTIONS", "", 405, "text/plain; charset=utf-8"},
+		"unknown method":    {show(), "X", "", 405, "text/plain; charset=utf-8"},
 		"unknown format":    {show(), "GET", "?format=xml", 400, "text/plain; charset=utf-8"},
 		"cannot be encoded": {broken, "GET", "?format=json", 500, "text/plain; charset=utf-8"},
 	} {
@@ -66,6 +52,10 @@ func TestHeaders(t *testing.T) {
 			}
 			assert.NotContains(t, policy, "unsafe")
 			assert.NotContains(t, policy, "script")
+			if tt.status == http.StatusMethodNotAllowed {
+				assert.Equal(t, "GET, HEAD", header.Get("Allow"))
+				assert.NotContains(t, w.Body.String(), "<")
+			}
 		})
 	}
 }
@@ -158,34 +148,35 @@ func TestNilTransport(t *testing.T) {
 }
 
 func TestNewErrors(t *testing.T) {
-	transport := new(httpretry.RetryTransport)
-	for want, transports := range map[string]map[string]*httpretry.RetryTransport{
-		`retrydebug: Config.Transports: none: want at least one RetryTransport`: nil,
-		`retrydebug: Config.Transports[""]: want a name that is not empty`:      {"": transport},
-		`retrydebug: Config.Transports["a\"b"]: nil: want a RetryTransport`:     {"a\"b": nil},
-		"retrydebug: Config.Transports[\"\"]: want a name that is not empty\n" +
-			"retrydebug: Config.Transports[\"\"]: nil: want a RetryTransport\n" +
-			"retrydebug: Config.Transports[\"c\"]: nil: want a RetryTransport": {
-			"": nil, "b": transport, "c": nil,
-		},
+	type transports = map[string]*httpretry.RetryTransport
+	a, other := new(httpretry.RetryTransport), new(httpretry.RetryTransport)
+	ofA := &policyfile.Reloader{Transport: a}
+	const reloaders = "retrydebug: Config.Reloaders"
+	const want = ": want a Reloader of one of Transports\n"
+	for _, tt := range []struct {
+		cfg  retrydebug.Config
+		want string
+	}{
+		{retrydebug.Config{},
+			`retrydebug: Config.Transports: none: want at least one RetryTransport`},
+		{retrydebug.Config{Transports: transports{"": a}},
+			`retrydebug: Config.Transports[""]: want a name that is not empty`},
+		{retrydebug.Config{Transports: transports{"a\"b": nil}},
+			`retrydebug: Config.Transports["a\"b"]: nil: want a RetryTransport`},
+		{retrydebug.Config{Transports: transports{"": nil, "b": a, "c": nil}},
+			"retrydebug: Config.Transports[\"\"]: want a name that is not empty\n" +
+				"retrydebug: Config.Transports[\"\"]: nil: want a RetryTransport\n" +
+				"retrydebug: Config.Transports[\"c\"]: nil: want a RetryTransport"},
+		{retrydebug.Config{Transports: transports{"a": a, "b": nil},
+			Reloaders: []*policyfile.Reloader{nil, {}, {Transport: other}, ofA, ofA}},
+			reloaders + "[0]" + want + reloaders + "[1]" + want + reloaders + "[2]" + want +
+				reloaders + "[4]: want one for each of Transports\n" +
+				`retrydebug: Config.Transports["b"]: nil: want a RetryTransport`},
 	} {
-		h, err := retrydebug.New(retrydebug.Config{Transports: transports})
-		assert.EqualError(t, err, want)
+		h, err := retrydebug.New(tt.cfg)
+		assert.EqualError(t, err, tt.want)
 		assert.Nil(t, h)
 	}
-}
-
-func TestNewErrorsOfReloaders(t *testing.T) {
-	transport, other := new(httpretry.RetryTransport), new(httpretry.RetryTransport)
-	_, err := retrydebug.New(retrydebug.Config{
-		Transports: map[string]*httpretry.RetryTransport{"a": transport, "b": nil},
-		Reloaders: []*policyfile.Reloader{nil, {}, {Transport: other}, {Transport: transport},
-			{Transport: transport}},
-	})
-	const path, want = "retrydebug: Config.Reloaders", ": want a Reloader of one of Transports\n"
-	assert.EqualError(t, err, path+"[0]"+want+path+"[1]"+want+path+"[2]"+want+
-		path+"[4]: want one for each of Transports\n"+
-		`retrydebug: Config.Transports["b"]: nil: want a RetryTransport`)
 }
 
 // A handler does not change with the map that it was made from.

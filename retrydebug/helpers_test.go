@@ -22,7 +22,7 @@ func init() { time.Local = time.FixedZone("east", 5*60*60) }
 
 // show returns a handler of the given origins.
 func show(origins ...httpretry.OriginStatus) http.Handler {
-	return retrydebug.HandlerOf(func() []httpretry.OriginStatus { return origins })
+	return retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{"": origins})
 }
 
 // withBudget returns s with one budget, which allows n retries.
@@ -154,30 +154,4 @@ func readOrigins(t *testing.T, h http.Handler) []originReport {
 	transports := readJSON(t, h).Transports
 	require.Len(t, transports, 1)
 	return transports[0].Origins
-}
-
-// readStatuses returns readOrigins as values of httpretry.
-func readStatuses(t *testing.T, h http.Handler) (all []httpretry.OriginStatus) {
-	t.Helper()
-	for _, o := range readOrigins(t, h) {
-		s := httpretry.OriginStatus{Origin: o.Origin, Waiting: o.Waiting,
-			LastFailure: o.LastFailure, FailedWithoutRetry: o.FailedWithoutRetry}
-		if o.CooldownUntil != nil {
-			s.CooldownUntil = *o.CooldownUntil
-		}
-		if o.LastFailureAt != nil {
-			s.LastFailureAt = *o.LastFailureAt
-		}
-		for _, b := range o.Budgets {
-			budget := httpretry.BudgetStatus{Key: b.Key, BalanceKnown: b.Balance != nil,
-				Successes: b.Successes, FailedRetries: b.FailedRetries,
-				RecentSuccesses: b.RecentSuccesses, RecentFailures: b.RecentFailures}
-			if b.Balance != nil {
-				budget.Balance = *b.Balance
-			}
-			s.Budgets = append(s.Budgets, budget)
-		}
-		all = append(all, s)
-	}
-	return all
 }

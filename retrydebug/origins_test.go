@@ -4,16 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,18 +140,31 @@ func TestJSON(t *testing.T) {
 		transport := scene(t)
 		time.Sleep(time.Second)
 		report := readJSON(t, retrydebug.Handler(transport))
-		assert.Equal(t, time.Now().UTC(), report.Time)
-		assert.Equal(t, time.UTC, report.Time.Location())
-		want := transport.Origins()
-		for i := range want {
-			for _, at := range []*time.Time{&want[i].CooldownUntil, &want[i].LastFailureAt} {
-				*at = at.Round(0) // no monotonic clock
-				if !at.IsZero() {
-					*at = at.UTC()
-				}
+		now := time.Now().UTC()
+		assert.Equal(t, now, report.Time)
+		orNull := func(at time.Time) *time.Time {
+			if at.IsZero() {
+				return nil
 			}
+			at = at.UTC().Round(0) // no monotonic clock
+			return &at
 		}
-		assert.ElementsMatch(t, want, readStatuses(t, retrydebug.Handler(transport)))
+		var want []originReport
+		for _, s := range transport.Origins() {
+			o := originReport{Origin: s.Origin, Waiting: s.Waiting,
+				CooldownUntil: orNull(s.CooldownUntil), LastFailure: s.LastFailure,
+				LastFailureAt: orNull(s.LastFailureAt), FailedWithoutRetry: s.FailedWithoutRetry}
+			for _, b := range s.Budgets {
+				balance := &b.Balance
+				if !b.BalanceKnown {
+					balance = nil
+				}
+				o.Budgets = append(o.Budgets, budgetReport{b.Key, balance,
+					b.Successes, b.FailedRetries, b.RecentSuccesses, b.RecentFailures})
+			}
+			want = append(want, o)
+		}
+		assert.ElementsMatch(t, want, report.Transports[0].Origins)
 	})
 }
 
@@ -183,58 +193,18 @@ func TestDocumentedJSON(t *testing.T) {
 	})
 }
 
-// The fields of the JSON are a promise. A program may depend on each name, and
-// on the type of its value.
-func TestJSONFields(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fields := map[string]string{}
-		var note func(path string, value any)
-		note = func(path string, value any) {
-			switch value := value.(type) {
-			case map[string]any:
-				for name, v := range value {
-					note(path+"."+name, v)
-				}
-			case []any:
-				for _, v := range value {
-					note(path+"[]", v)
-				}
-			default: // <nil> is null
-				kinds := append(strings.Fields(fields[path]), fmt.Sprintf("%T", value))
-				slices.Sort(kinds)
-				fields[path] = strings.Join(slices.Compact(kinds), " ")
-			}
-		}
-		var value any
-		body := ask(retrydebug.Handler(scene(t)), "GET", "?format=json").Body.Bytes()
-		require.NoError(t, json.Unmarshal(body, &value))
-		note("", value)
-		const origin, budget = ".transports[].origins[]", ".transports[].origins[].budgets[]"
-		assert.Equal(t, map[string]string{
-			".time":                        "string",
-			".transports[].name":           "string",
-			origin + ".origin":             "string",
-			origin + ".waiting":            "float64",
-			origin + ".cooldownUntil":      "<nil> string",
-			origin + ".lastFailure":        "string",
-			origin + ".lastFailureAt":      "<nil> string",
-			origin + ".failedWithoutRetry": "float64",
-			budget + ".key":                "string",
-			budget + ".balance":            "<nil> float64",
-			budget + ".successes":          "float64",
-			budget + ".failedRetries":      "float64",
-			budget + ".recentSuccesses":    "float64",
-			budget + ".recentFailures":     "float64",
-		}, fields)
-
-		// The package documentation describes each.
-		doc, err := os.ReadFile("doc.go")
-		require.NoError(t, err)
-		for path := range fields {
-			name := path[strings.LastIndex(path, ".")+1:]
+// The package documentation describes each field of the JSON. readJSON finds
+// others.
+func TestDocumentedFields(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	for _, object := range []any{report{}, transportReport{}, fileReport{}, policyReport{},
+		originReport{}, budgetReport{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(object)) {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			assert.Regexp(t, `(?m)^//\t *`+name+`( {1,}\w|$)`, string(doc))
 		}
-	})
+	}
 }
 
 // No response has a query, a path, a header, a credential or a CooldownKey.
@@ -266,52 +236,19 @@ func TestNoSecrets(t *testing.T) {
 	})
 }
 
-// Responses may be made while requests are sent.
-func TestConcurrentUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := answers(t, httpretry.Config{Policy: httpretry.Policy{
-			Backoff: strategies.Constant{}, Cooldown: httpretry.CooldownFail,
-		}}, map[string]retrytest.Step{"h1": {Status: 500}, "h2": retrytest.RetryAfter("60")})
-		h := retrydebug.Handler(transport)
-		var wg sync.WaitGroup
-		for i := range 4 {
-			wg.Go(func() {
-				for range 50 {
-					get(t, transport, fmt.Sprintf("http://h%d/", i))
-				}
-			})
-			wg.Go(func() {
-				for range 20 {
-					assert.Contains(t, ask(h, "GET", "").Body.String(), "</html>")
-					assert.Contains(t, ask(h, "GET", "?format=json").Body.String(), "\n}\n")
-				}
-			})
-		}
-		wg.Wait()
-		assert.Len(t, readOrigins(t, h), 4)
-	})
-}
-
-// scenes returns transports in several states, by their names.
-func scenes(t *testing.T) map[string]*httpretry.RetryTransport {
-	quiet := answers(t, httpretry.Config{}, nil)
-	get(t, quiet, "https://ok.test/")
-	waits := answers(t, httpretry.Config{Policy: httpretry.Policy{
-		Backoff: strategies.Constant{Wait: time.Hour}}},
-		map[string]retrytest.Step{"waits.test": {Status: 503}})
-	go get(t, waits, "https://waits.test/")
-	synctest.Wait()
-	return map[string]*httpretry.RetryTransport{
-		"a quiet": quiet, "b unused": new(httpretry.RetryTransport), "c waits": waits,
-		"d": scene(t),
-	}
-}
-
 // Several transports are on one page, each under its name. Those in trouble
 // come first.
 func TestPageOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, err := retrydebug.New(retrydebug.Config{Transports: scenes(t)})
+		quiet := answers(t, httpretry.Config{}, nil)
+		get(t, quiet, "https://ok.test/")
+		waits := answers(t, httpretry.Config{Policy: httpretry.Policy{
+			Backoff: strategies.Constant{Wait: time.Hour}}},
+			map[string]retrytest.Step{"waits.test": {Status: 503}})
+		go get(t, waits, "https://waits.test/")
+		h, err := retrydebug.New(retrydebug.Config{Transports: map[string]*httpretry.RetryTransport{
+			"a quiet": quiet, "b unused": new(httpretry.RetryTransport), "c waits": waits,
+			"d": scene(t)}})
 		require.NoError(t, err)
 		got := page(t, h, "")
 		var names []string
