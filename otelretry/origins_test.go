@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -30,24 +31,20 @@ import (
 func TestWildcardsAndPorts(t *testing.T) {
 	hosts := []string{"*.b.example", "*.a.b.example", "x.a.b.example", "a.example:8443", "*.c.example:81", "d.c.example", "[::1]:8080"}
 	for url, want := range map[string]string{
-		"http://x.b.example":         "server.address=*.b.example server.port=80",
-		"https://y.x.b.example":      "server.address=*.b.example server.port=443",
-		"http://y.a.b.example.:90":   "server.address=*.a.b.example",
-		"https://x.a.B.example:0443": "server.address=x.a.b.example server.port=443",
-		"http://b.example":           "server.address=_OTHER",
-		"http://a.example":           "server.address=_OTHER",
-		"https://a.example:8443":     "server.address=a.example server.port=8443",
-		"http://d.c.example:81":      "server.address=*.c.example server.port=81",
-		"http://d.c.example":         "server.address=d.c.example server.port=80",
-		"http://e.c.example":         "server.address=_OTHER",
-		"http://[0::1]:8080":         "server.address=::1 server.port=8080",
-		"http://[::1]":               "server.address=_OTHER",
+		"http://x.b.example":         "*.b.example server.port=80",
+		"https://y.x.b.example":      "*.b.example server.port=443",
+		"http://y.a.b.example.:90":   "*.a.b.example",
+		"https://x.a.B.example:0443": "x.a.b.example server.port=443",
+		"http://b.example":           "_OTHER",
+		"http://a.example":           "_OTHER",
+		"https://a.example:8443":     "a.example server.port=8443",
+		"http://d.c.example:81":      "*.c.example server.port=81",
+		"http://d.c.example":         "d.c.example server.port=80",
+		"http://e.c.example":         "_OTHER",
+		"http://[0::1]:8080":         "::1 server.port=8080",
+		"http://[::1]":               "_OTHER",
 	} {
-		ok := roundTripper(func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
-		})
-		metrics := recorded(t, otelretry.Config{Hosts: hosts}, ok, func(client *http.Client) { require.NoError(t, do(t, client, "GET", url)) })
-		assert.Equal(t, "http.request.method=GET http.response.status_code=200 httpretry.reason=success "+want, text(onlyRequests(t, metrics).Attributes), url)
+		assert.Equal(t, want, serverOf(t, url, hosts...), url)
 	}
 }
 
@@ -55,17 +52,15 @@ func TestWildcardsAndPorts(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}
+			resp := answer(req, 503)
 			if req.URL.Path == "/limited" {
 				resp.Header.Set("Retry-After", "8")
 			}
 			return resp, nil
 		})
-		reader := sdkmetric.NewManualReader()
+		reader, provider := measured()
 		cfg := otelretry.Config{
-			MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
-			Name:          "payments", Hosts: []string{"*.a.test", "b.test"},
-		}
+			MeterProvider: provider, Name: "payments", Hosts: []string{"*.a.test", "b.test"}}
 		observe, err := otelretry.Observe(cfg)
 		require.NoError(t, err)
 		slow := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Minute}, Budget: &httpretry.HostBudget{Burst: 10, Ratio: 0.1}, MaxAttempts: 2}
@@ -113,10 +108,10 @@ func gauges[N int64 | float64](t *testing.T, data metricdata.Aggregation) map[st
 }
 
 func TestPolicyFile(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
+	reader, provider := measured()
 	path := filepath.Join(t.TempDir(), "policies.json")
 	reloader := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport), Report: func(error) {}}
-	_, err := otelretry.PolicyFile(reloader, otelretry.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+	_, err := otelretry.PolicyFile(reloader, otelretry.Config{MeterProvider: provider})
 	require.NoError(t, err)
 	assert.Empty(t, collect(t, reader), "nothing was read")
 	require.NoError(t, os.WriteFile(path, []byte(`{"version": 1}`), 0o600))
@@ -129,47 +124,63 @@ func TestPolicyFile(t *testing.T) {
 	require.EqualError(t, err, "otelretry: PolicyFile: a nil reloader: want a policyfile.Reloader")
 }
 
-// The span of a request has events for its waits: those for retries, those that
-// a cool-down extends, and those of first attempts.
-func TestEventsOfWaits(t *testing.T) {
+// Waits are recorded as long as they were: those for retries, those that another
+// request's cool-down extends, those of first attempts, and those that a cancel
+// ends. The span of a request has events for them.
+func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+			resp := answer(req, 200)
 			switch {
 			case httpretry.Attempt(req.Context()) > 1 || req.URL.Path == "/first":
 			case req.URL.Path == "/dial":
 				return nil, unprocessed(errors.New("refused"))
-			default:
+			case req.URL.Path == "/limited":
 				resp.StatusCode = 429
 				resp.Header.Set("Retry-After", "8")
+			default:
+				resp.StatusCode = 503
 			}
 			return resp, nil
 		})
-		p := policy()
-		p.Cooldown = httpretry.CooldownWait
 		spans := tracetest.NewSpanRecorder()
 		tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("")
-		observe, err := otelretry.Observe(otelretry.Config{MeterProvider: sdkmetric.NewMeterProvider()})
-		require.NoError(t, err)
-		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: p, Observe: observe})
-		require.NoError(t, err)
-		got := map[string][]string{}
-		send := func(path string) {
-			ctx, span := tracer.Start(context.Background(), path)
-			req, err := http.NewRequestWithContext(ctx, "GET", "http://a.test"+path, nil)
-			assert.NoError(t, err)
-			resp, err := transport.RoundTrip(req)
-			if assert.NoError(t, err) {
-				assert.NoError(t, resp.Body.Close())
+		slow, first := policy(), policy()
+		slow.Backoff = strategies.Constant{Wait: time.Second}
+		first.Cooldown = httpretry.CooldownWait
+		var waited atomic.Int64 // of all requests: the base takes no time
+		metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
+			var wg sync.WaitGroup
+			get := func(name string, p httpretry.Policy, limit time.Duration, want error) {
+				path, _, _ := strings.Cut(name, " ")
+				wg.Go(func() {
+					begun := time.Now()
+					ctx, span := tracer.Start(httpretry.WithPolicy(t.Context(), p), name)
+					defer span.End()
+					ctx, cancel := context.WithCancel(ctx)
+					defer cancel()
+					time.AfterFunc(limit, cancel)
+					req := newRequest(t, ctx, "GET", "http://a.test"+path)
+					assert.ErrorIs(t, send(client, req), want)
+					waited.Add(int64(time.Since(begun)))
+				})
 			}
-			span.End()
-		}
-		send("/dial")
-		var wg sync.WaitGroup
-		wg.Go(func() { send("/limited") })
-		synctest.Wait()
-		send("/first")
-		wg.Wait()
+			get("/dial", policy(), time.Hour, nil)
+			get("/extended", slow, time.Hour, nil)
+			time.Sleep(500 * time.Millisecond)
+			get("/limited", slow, time.Hour, nil)
+			synctest.Wait()
+			get("/first", first, time.Hour, nil)
+			get("/first canceled", first, 3*time.Second, context.Canceled)
+			get("/retry canceled", slow, 2*time.Second, context.Canceled)
+			wg.Wait()
+		})
+		points := metrics["httpretry.wait"].(metricdata.Histogram[float64]).DataPoints
+		require.Len(t, points, 1)
+		assert.EqualValues(t, 6, points[0].Count)
+		assert.InDelta(t, time.Duration(waited.Load()).Seconds(), points[0].Sum, 1e-6)
+
+		got := map[string][]string{}
 		for _, span := range spans.Ended() {
 			for _, e := range span.Events() {
 				for i, a := range e.Attributes { // a cool-down has jitter
@@ -181,14 +192,20 @@ func TestEventsOfWaits(t *testing.T) {
 				got[span.Name()] = append(got[span.Name()], e.Name+" "+set.Encoded(attribute.DefaultEncoder()))
 			}
 		}
+		const of503 = "httpretry.wait http.response.status_code=503,httpretry.outcome=transient," +
+			"httpretry.wait.asked=0,httpretry.wait.planned="
+		const waitedFor = "httpretry.waited httpretry.wait.duration="
 		assert.Equal(t, map[string][]string{
 			"/dial": {
 				"httpretry.wait error.type=failed,httpretry.outcome=unprocessed,httpretry.wait.asked=0,httpretry.wait.planned=0.001",
-				"httpretry.waited httpretry.wait.duration=0.001"},
+				waitedFor + "0.001"},
+			"/extended": {of503 + "1", waitedFor + "8+"},
 			"/limited": {
 				"httpretry.wait http.response.status_code=429,httpretry.outcome=transient,httpretry.wait.asked=8,httpretry.wait.planned=8+",
-				"httpretry.waited httpretry.wait.duration=8+"},
-			"/first": {"httpretry.waited httpretry.wait.duration=8+"},
+				waitedFor + "8+"},
+			"/first":          {waitedFor + "8+"},
+			"/first canceled": {waitedFor + "3"},
+			"/retry canceled": {of503 + "8+", waitedFor + "2"},
 		}, got)
 	})
 }

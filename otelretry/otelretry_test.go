@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -34,6 +33,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/otelretry"
 	"github.com/seed421102f4/httpretry/policyfile"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -49,6 +49,22 @@ func flaky(t *testing.T) *httptest.Server {
 	return srv
 }
 
+// measured returns the metrics that a MeterProvider collects.
+func measured() (*sdkmetric.ManualReader, *sdkmetric.MeterProvider) {
+	reader := sdkmetric.NewManualReader()
+	return reader, sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+}
+
+func answer(req *http.Request, status int) *http.Response {
+	return &http.Response{
+		StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}
+}
+
+// always returns a base that answers each attempt with a status.
+func always(t *testing.T, status int) *retrytest.Script {
+	return retrytest.Base(t, retrytest.Always(retrytest.Status(status)))
+}
+
 func policy() httpretry.Policy {
 	return httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}, Budget: httpretry.Unlimited{}}
 }
@@ -56,16 +72,21 @@ func policy() httpretry.Policy {
 // recorded sends requests with an observer for cfg, and returns its records.
 func recorded(t *testing.T, cfg otelretry.Config, base http.RoundTripper, send func(*http.Client)) map[string]metricdata.Aggregation {
 	t.Helper()
-	reader := sdkmetric.NewManualReader()
-	cfg.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	reader, provider := measured()
+	cfg.MeterProvider = provider
 	observe, err := otelretry.Observe(cfg)
 	require.NoError(t, err)
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy(), Observe: observe})
-	require.NoError(t, err)
-	client := &http.Client{Transport: transport}
+	client := newClient(t, httpretry.Config{Base: base, Policy: policy(), Observe: observe})
 	send(client)
 	client.CloseIdleConnections()
 	return collect(t, reader)
+}
+
+func newClient(t *testing.T, cfg httpretry.Config) *http.Client {
+	t.Helper()
+	transport, err := httpretry.New(cfg)
+	require.NoError(t, err)
+	return &http.Client{Transport: transport}
 }
 
 // collect returns the metrics of a reader by their names.
@@ -85,13 +106,22 @@ func collect(t *testing.T, reader sdkmetric.Reader) map[string]metricdata.Aggreg
 
 func do(t *testing.T, client *http.Client, method, url string) error {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	return send(client, newRequest(t, t.Context(), method, url))
+}
+
+func newRequest(t *testing.T, ctx context.Context, method, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	require.NoError(t, err)
+	return req
+}
+
+func send(client *http.Client, req *http.Request) error {
 	resp, err := client.Do(req)
-	if err == nil {
-		require.NoError(t, resp.Body.Close())
+	if err != nil {
+		return err
 	}
-	return err
+	return resp.Body.Close()
 }
 
 // text returns a set of labels as "name=value" in the order of their names.
@@ -147,22 +177,18 @@ func TestRetriesAndRequests(t *testing.T) {
 		"http.request.method=GET http.response.status_code=503 httpretry.outcome=transient": 1 + 2 + 2,
 	}, counts(t, metrics["httpretry.retries"]))
 
-	buckets := map[string][]uint64{}
-	sums := map[string]int64{}
+	// The requests with one, two and three attempts, and the sum of attempts.
+	got := map[string][4]uint64{}
 	for _, point := range requests(t, metrics) {
-		buckets[text(point.Attributes)] = point.BucketCounts[:5]
-		sums[text(point.Attributes)] = point.Sum
+		counts := point.BucketCounts
+		labels := strings.TrimPrefix(text(point.Attributes), "http.request.method=")
+		got[labels] = [4]uint64{counts[1], counts[2], counts[3], uint64(point.Sum)}
 	}
-	assert.Equal(t, map[string][]uint64{
-		"http.request.method=GET http.response.status_code=200 httpretry.reason=success":            {0, 3, 1, 1, 0},
-		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts_exhausted": {0, 0, 0, 1, 0},
-		"http.request.method=POST http.response.status_code=503 httpretry.reason=not_idempotent":    {0, 1, 0, 0, 0},
-	}, buckets)
-	assert.Equal(t, map[string]int64{
-		"http.request.method=GET http.response.status_code=200 httpretry.reason=success":            3 + 2 + 3,
-		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts_exhausted": 3,
-		"http.request.method=POST http.response.status_code=503 httpretry.reason=not_idempotent":    1,
-	}, sums)
+	assert.Equal(t, map[string][4]uint64{
+		"GET http.response.status_code=200 httpretry.reason=success":            {3, 1, 1, 8},
+		"GET http.response.status_code=503 httpretry.reason=attempts_exhausted": {0, 0, 1, 3},
+		"POST http.response.status_code=503 httpretry.reason=not_idempotent":    {1, 0, 0, 1},
+	}, got)
 
 	waits := metrics["httpretry.wait"].(metricdata.Histogram[float64]).DataPoints
 	require.Len(t, waits, 1)
@@ -171,90 +197,58 @@ func TestRetriesAndRequests(t *testing.T) {
 	assert.Len(t, metrics["httpretry.request.duration"].(metricdata.Histogram[float64]).DataPoints, 3)
 }
 
-// Requests that are never to be retried, and those whose time is over, have
-// reasons of their own, so they are not counted as exhausted.
-func TestReasonsOfPolicies(t *testing.T) {
-	srv := flaky(t)
-	once, slow := policy(), policy()
-	once.MaxAttempts = 1
-	slow.MaxElapsed, slow.Backoff = time.Second, strategies.Constant{Wait: time.Minute}
-	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) {
-		for _, ctx := range []context.Context{
-			httpretry.WithoutRetries(t.Context()),
-			httpretry.WithPolicy(t.Context(), once),
-			httpretry.WithPolicy(t.Context(), slow),
-		} {
-			req, err := http.NewRequestWithContext(ctx, "GET", srv.URL+"/9", nil)
-			require.NoError(t, err)
-			resp, err := client.Do(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-		}
-	})
-	got := map[string]uint64{}
-	for _, point := range requests(t, metrics) {
-		reason, _ := point.Attributes.Value("httpretry.reason")
-		got[reason.AsString()] += point.Count
-	}
-	assert.Equal(t, map[string]uint64{"retries_disabled": 2, "max_elapsed": 1}, got)
-}
-
 // Attempts that a layer refuses are not counted, and neither are retries of
 // such attempts. A retry that is refused itself is. Attempts that reach the
 // server, and those of net/http that fail, are counted.
 func TestRefusedAttempts(t *testing.T) {
-	refuse := errors.New("the circuit is open")
+	open := unprocessed(errors.New("the circuit is open"))
 	for _, c := range []struct {
 		name    string
 		refused []int // attempts
 		err     error
-		path    string // the attempt that the server would answer with 200
+		success int // the attempt that the server would answer with 200
 		reason  string
 		retries int64
 	}{
-		{"none", nil, nil, "3", "success", 2},
-		{"the first", []int{1}, unprocessed(refuse), "3", "success", 1},
-		{"between", []int{2, 3}, unprocessed(refuse), "4", "success", 1},
-		{"the last", []int{3, 4, 5, 6, 7, 8, 9, 10}, unprocessed(refuse), "11", "attempts_exhausted", 2},
-		{"all but one", []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, unprocessed(refuse), "11", "attempts_exhausted", 1},
-		{"all", []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, unprocessed(refuse), "1", "attempts_exhausted", 0},
-		{"final", []int{2}, httpretry.WithOutcome(unprocessed(refuse), httpretry.Final), "3", "permanent", 1},
-		{"wrapped", []int{1}, fmt.Errorf("layer: %w", unprocessed(refuse)), "2", "success", 0},
-		{"all joined", []int{1}, errors.Join(unprocessed(refuse), unprocessed(refuse)), "2", "success", 0},
+		{"none", nil, nil, 3, "success", 2},
+		{"the first", []int{1}, open, 3, "success", 1},
+		{"between", []int{2, 3}, open, 4, "success", 1},
+		{"the last", []int{3, 4, 5, 6, 7, 8, 9, 10}, open, 11, "attempts_exhausted", 2},
+		{"all but one", []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, open, 11, "attempts_exhausted", 1},
+		{"all", []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, open, 1, "attempts_exhausted", 0},
+		{"final", []int{2}, httpretry.WithOutcome(open, httpretry.Final), 3, "permanent", 1},
+		{"wrapped", []int{1}, fmt.Errorf("layer: %w", open), 2, "success", 0},
+		{"all joined", []int{1}, errors.Join(open, open), 2, "success", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var sent atomic.Int64
-			srv := flaky(t)
-			answer := srv.Config.Handler
-			srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				sent.Add(1)
-				answer.ServeHTTP(w, r)
-			})
+			var sent int64
 			base := roundTripper(func(req *http.Request) (*http.Response, error) {
-				if slices.Contains(c.refused, httpretry.Attempt(req.Context())) {
+				attempt := httpretry.Attempt(req.Context())
+				if slices.Contains(c.refused, attempt) {
 					return nil, c.err
 				}
-				return http.DefaultTransport.RoundTrip(req)
+				sent++
+				if attempt < c.success {
+					return answer(req, 503), nil
+				}
+				return answer(req, 200), nil
 			})
 			metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
 				many := policy()
 				many.MaxAttempts = 10
-				req, err := http.NewRequestWithContext(httpretry.WithPolicy(t.Context(), many), "GET", srv.URL+"/"+c.path, nil)
-				require.NoError(t, err)
+				ctx := httpretry.WithPolicy(t.Context(), many)
+				req := newRequest(t, ctx, "GET", "http://a.test/")
 				for range 2 {
-					if resp, err := client.Do(req); err == nil {
-						require.NoError(t, resp.Body.Close())
-					}
+					_ = send(client, req) // some refusals are its errors
 				}
 			})
-			var sum, count int64
+			var sum, count, retries int64
 			for _, point := range requests(t, metrics) {
 				assert.Contains(t, text(point.Attributes), "httpretry.reason="+c.reason)
 				sum, count = sum+point.Sum, count+int64(point.Count)
 			}
-			assert.Equal(t, sent.Load(), sum)
+			assert.Equal(t, sent, sum)
 			assert.EqualValues(t, 2, count)
-			var retries int64
 			if data, ok := metrics["httpretry.retries"]; ok {
 				for _, n := range counts(t, data) {
 					retries += n
@@ -270,42 +264,41 @@ func unprocessed(err error) error { return httpretry.WithOutcome(err, httpretry.
 // The refusals of a request are forgotten when it has ended, and the caller may
 // send it again.
 func TestRefusalsAreForgotten(t *testing.T) {
-	attempts := 0
-	base := roundTripper(func(req *http.Request) (*http.Response, error) {
-		if attempts++; attempts == 1 {
-			return nil, unprocessed(errors.New("the circuit is open"))
-		}
-		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
-	})
+	base := retrytest.Base(t, retrytest.Fails(unprocessed(errors.New("the circuit is open"))),
+		retrytest.Always(retrytest.Status(200)))
 	metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://a.test/", nil)
-		require.NoError(t, err)
+		req := newRequest(t, t.Context(), "GET", "http://a.test/")
 		for range 2 {
-			resp, err := client.Do(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
+			require.NoError(t, send(client, req))
 		}
 	})
-	point := onlyRequests(t, metrics)
-	assert.EqualValues(t, 2, point.Sum)
-	assert.Equal(t, []uint64{0, 2}, point.BucketCounts[:2])
+	assert.Equal(t, []uint64{0, 2}, onlyRequests(t, metrics).BucketCounts[:2])
 }
 
 // An attempt of net/http is counted, even if it has no connection, or if the
 // server has not processed it.
-func TestUnprocessedAttemptsOfNetHTTP(t *testing.T) {
+func TestAttemptsOfNetHTTP(t *testing.T) {
 	srv := flaky(t)
 	srv.Close()
-	goAway := roundTripper(func(*http.Request) (*http.Response, error) {
-		return nil, errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
-	})
-	for status, base := range map[string]http.RoundTripper{"connection failed": nil, "connection broken": goAway} {
+	goAway := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+	timeout := context.DeadlineExceeded
+	for want, base := range map[string]http.RoundTripper{
+		"connection failed http.request.method=PUT httpretry.outcome=unprocessed": nil,
+		"connection broken http.request.method=PUT httpretry.outcome=unprocessed": fails(t, goAway),
+
+		"timeout http.request.method=PUT httpretry.outcome=transient": fails(t, timeout),
+	} {
 		metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
-			require.Error(t, do(t, client, "POST", srv.URL))
+			require.Error(t, do(t, client, "PUT", srv.URL))
 		})
 		assert.EqualValues(t, 3, onlyRequests(t, metrics).Sum)
-		assert.Equal(t, map[string]int64{"error.type=" + status + " http.request.method=POST httpretry.outcome=unprocessed": 2}, counts(t, metrics["httpretry.retries"]))
+		got := counts(t, metrics["httpretry.retries"])
+		assert.Equal(t, map[string]int64{"error.type=" + want: 2}, got)
 	}
+}
+
+func fails(t *testing.T, err error) http.RoundTripper {
+	return retrytest.Base(t, retrytest.Always(retrytest.Fails(err)))
 }
 
 // A request that is canceled in the wait after an attempt is one request. The
@@ -329,13 +322,11 @@ func TestCanceledWhileWaiting(t *testing.T) {
 							return nil, unprocessed(context.Canceled)
 						}
 					}
-					return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+					return answer(req, 503), nil
 				})
 				metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
-					req, err := http.NewRequestWithContext(ctx, "GET", "http://a.test/", nil)
-					require.NoError(t, err)
-					_, err = client.Do(req)
-					require.ErrorIs(t, err, context.Canceled)
+					req := newRequest(t, ctx, "GET", "http://a.test/")
+					require.ErrorIs(t, send(client, req), context.Canceled)
 				})
 				point := onlyRequests(t, metrics)
 				assert.Equal(t, c.sent, point.Sum)
@@ -344,58 +335,6 @@ func TestCanceledWhileWaiting(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Waits are recorded as long as they were: those that another request's
-// cool-down extends, those of first attempts, and those that a cancel ends.
-func TestWaitsWithCooldowns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
-			if httpretry.Attempt(req.Context()) == 1 && req.URL.Path != "/first" {
-				resp.StatusCode = 503
-			}
-			if req.URL.Path == "/limited" {
-				resp.Header.Set("Retry-After", "8")
-			}
-			return resp, nil
-		})
-		var waited atomic.Int64 // of all requests: the base takes no time
-		slow, waits := policy(), policy()
-		slow.Backoff = strategies.Constant{Wait: time.Second}
-		waits.Cooldown = httpretry.CooldownWait
-		metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
-			var wg sync.WaitGroup
-			send := func(path string, p httpretry.Policy, limit time.Duration, want error) {
-				wg.Go(func() {
-					begun := time.Now()
-					ctx, cancel := context.WithCancel(httpretry.WithPolicy(t.Context(), p))
-					defer cancel()
-					time.AfterFunc(limit, cancel)
-					req, err := http.NewRequestWithContext(ctx, "GET", "http://a.test"+path, nil)
-					assert.NoError(t, err)
-					resp, err := client.Do(req)
-					waited.Add(int64(time.Since(begun)))
-					if assert.ErrorIs(t, err, want) && err == nil {
-						assert.NoError(t, resp.Body.Close())
-					}
-				})
-			}
-			send("/extended", slow, time.Hour, nil)
-			time.Sleep(500 * time.Millisecond)
-			send("/limited", slow, time.Hour, nil)
-			synctest.Wait()
-			send("/first", waits, time.Hour, nil)
-			send("/first", waits, 3*time.Second, context.Canceled)
-			send("/canceled", slow, 2*time.Second, context.Canceled)
-			wg.Wait()
-		})
-		points := metrics["httpretry.wait"].(metricdata.Histogram[float64]).DataPoints
-		require.Len(t, points, 1)
-		assert.EqualValues(t, 5, points[0].Count)
-		assert.InDelta(t, time.Duration(waited.Load()).Seconds(), points[0].Sum, 1e-6)
-		assert.Greater(t, points[0].Sum, 8.+8+8+3+2-1, "with the time that the cool-down added")
-	})
 }
 
 // A body that is resumed adds retries, and no request. One that cannot be
@@ -417,9 +356,8 @@ func TestResumes(t *testing.T) {
 	read := func(client *http.Client) error {
 		resuming := policy()
 		resuming.Resume = true
-		req, err := http.NewRequestWithContext(httpretry.WithPolicy(t.Context(), resuming), "GET", srv.URL, nil)
-		require.NoError(t, err)
-		resp, err := client.Do(req)
+		ctx := httpretry.WithPolicy(t.Context(), resuming)
+		resp, err := client.Do(newRequest(t, ctx, "GET", srv.URL))
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		_, err = io.ReadAll(resp.Body)
@@ -445,9 +383,9 @@ func TestLabelsAreBounded(t *testing.T) {
 			return nil, errors.New("dial " + req.URL.Host)
 		}
 		if invented, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/status")); err == nil {
-			return &http.Response{StatusCode: invented, Body: http.NoBody, Request: req}, nil
+			return answer(req, invented), nil
 		}
-		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		return answer(req, 200), nil
 	})
 	metrics := recorded(t, otelretry.Config{Hosts: []string{"API.example.", "::1"}}, base, func(client *http.Client) {
 		for i := range 100 {
@@ -478,14 +416,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-func TestTimeouts(t *testing.T) {
-	base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded })
-	metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
-		require.Error(t, do(t, client, "GET", "http://a.test/"))
-	})
-	assert.Equal(t, map[string]int64{"error.type=timeout http.request.method=GET httpretry.outcome=transient": 2}, counts(t, metrics["httpretry.retries"]))
-}
-
 func TestBadHosts(t *testing.T) {
 	var want []string
 	bad := []string{"", "b.example:", "b.example:65536", "b.example:0", "http://c.example", "a.*.example", "*.", "[e.example]", "*.::1"}
@@ -502,8 +432,8 @@ func TestBadHosts(t *testing.T) {
 
 // The default meter provider is the global one.
 func TestGlobalProvider(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	reader, provider := measured()
+	otel.SetMeterProvider(provider)
 	observe, err := otelretry.Observe(otelretry.Config{})
 	require.NoError(t, err)
 	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: httpretry.AttemptResult{Number: 1}, Reason: httpretry.ReasonSuccess, Response: &http.Response{StatusCode: 200}})
@@ -522,9 +452,7 @@ func TestResendCount(t *testing.T) {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	count := otelretry.ResendCount(nil)
 	base := otelhttp.NewTransport(count, otelhttp.WithTracerProvider(provider))
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy()})
-	require.NoError(t, err)
-	client := &http.Client{Transport: transport}
+	client := newClient(t, httpretry.Config{Base: base, Policy: policy()})
 	require.NoError(t, do(t, client, "GET", srv.URL+"/3"))
 	(&http.Client{Transport: count}).CloseIdleConnections() // otelhttp does not forward it
 
@@ -550,7 +478,8 @@ func TestResendCountForwardsCloseIdleConnections(t *testing.T) {
 }
 
 // The default base is a pool of its own, as that of httpretry. A nil pointer is
-// a mistake, which httpretry.New would report.
+// a mistake, which httpretry.New would report. httpretry looks through the
+// layers.
 func TestBaseOfResendCount(t *testing.T) {
 	first, second := unwrap(otelretry.ResendCount(nil)), unwrap(otelretry.ResendCount(nil))
 	assert.IsType(t, new(http.Transport), first)
@@ -559,19 +488,14 @@ func TestBaseOfResendCount(t *testing.T) {
 
 	base := new(http.Transport)
 	assert.Same(t, base, unwrap(otelretry.ResendCount(base)))
+	assert.Same(t, base, unwrap(unwrap(otelretry.NewTransport(base))))
+	assert.IsType(t, base, unwrap(unwrap(otelretry.NewTransport(nil))))
 
 	for _, base := range []http.RoundTripper{(*http.Transport)(nil), roundTripper(nil)} {
 		assert.PanicsWithValue(t, fmt.Sprintf("otelretry: ResendCount: a nil %T: "+
 			"want no value for the default, or a usable transport", base),
 			func() { otelretry.ResendCount(base) })
 	}
-}
-
-// httpretry looks through the layers of NewTransport.
-func TestBaseOfNewTransport(t *testing.T) {
-	base := new(http.Transport)
-	assert.Same(t, base, unwrap(unwrap(otelretry.NewTransport(base))))
-	assert.IsType(t, base, unwrap(unwrap(otelretry.NewTransport(nil))))
 }
 
 // unwrap returns the base of a layer.
@@ -582,9 +506,6 @@ func unwrap(layer http.RoundTripper) http.RoundTripper {
 // httpretry looks through ResendCount. So it knows that nothing was sent if a
 // dial failed, and retries a POST that has no key and no body.
 func TestPostAfterFailedDialBelowResendCount(t *testing.T) {
-	var sent atomic.Int32
-	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent.Add(1) }))
-	defer srv.Close()
 	dials := 0
 	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if dials++; dials == 1 {
@@ -593,11 +514,9 @@ func TestPostAfterFailedDialBelowResendCount(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}}
 	defer base.CloseIdleConnections()
-	transport, err := httpretry.New(httpretry.Config{Base: otelretry.ResendCount(base), Policy: policy()})
-	require.NoError(t, err)
-	require.NoError(t, do(t, &http.Client{Transport: transport}, "POST", srv.URL))
+	client := newClient(t, httpretry.Config{Base: otelretry.ResendCount(base), Policy: policy()})
+	require.NoError(t, do(t, client, "POST", flaky(t).URL))
 	assert.Equal(t, 2, dials)
-	assert.EqualValues(t, 1, sent.Load())
 }
 
 // GetBody is hidden from net/http, which could use it to send a POST without a
@@ -606,33 +525,21 @@ func TestResendCountSendsOnce(t *testing.T) {
 	var hidden []bool
 	layer := &unwrappable{new(http.Transport), func(req *http.Request) (*http.Response, error) {
 		hidden = append(hidden, req.GetBody == nil)
-		err := httpretry.WithOutcome(errors.New("refused"), httpretry.Unprocessed)
-		return nil, errors.Join(err, req.Body.Close())
+		return nil, errors.Join(unprocessed(errors.New("refused")), req.Body.Close())
 	}}
-	transport, err := httpretry.New(httpretry.Config{Base: otelretry.ResendCount(layer), Policy: policy()})
-	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "https://a.test/", strings.NewReader("text"))
-	require.NoError(t, err)
-	_, err = (&http.Client{Transport: transport}).Do(req)
+	client := newClient(t, httpretry.Config{Base: otelretry.ResendCount(layer), Policy: policy()})
+	_, err := client.Post("https://a.test/", "text/plain", strings.NewReader("text"))
 	require.Error(t, err)
 	assert.Equal(t, []bool{true, true, true}, hidden)
 }
 
 // Of two RetryTransports with ResendCount between them, only the outer retries.
 func TestResendCountAboveRetryTransport(t *testing.T) {
-	sent := 0
-	inner, err := httpretry.New(httpretry.Config{
-		Policy: policy(),
-		Base: roundTripper(func(req *http.Request) (*http.Response, error) {
-			sent++
-			return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
-		}),
-	})
-	require.NoError(t, err)
-	outer, err := httpretry.New(httpretry.Config{Base: otelretry.ResendCount(inner), Policy: policy()})
-	require.NoError(t, err)
-	require.NoError(t, do(t, &http.Client{Transport: outer}, "GET", "http://a.test/"))
-	assert.Equal(t, 3, sent)
+	base := always(t, 503)
+	inner := newClient(t, httpretry.Config{Base: base, Policy: policy()}).Transport
+	outer := newClient(t, httpretry.Config{Base: otelretry.ResendCount(inner), Policy: policy()})
+	require.NoError(t, do(t, outer, "GET", "http://a.test/"))
+	assert.Len(t, base.Attempts(), 3)
 }
 
 // unwrappable is a layer above base.
@@ -671,34 +578,34 @@ func TestSpellingsOfAHost(t *testing.T) {
 		{"api.example", "api.example.test", "_OTHER"},
 		{"fe80::1%eth0", "[fe80::1%25eth1]", "_OTHER"},
 	} {
-		t.Run(tt.configured+" "+tt.requested, func(t *testing.T) {
-			ok := roundTripper(func(req *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
-			})
-			cfg := otelretry.Config{Hosts: []string{tt.configured}}
-			metrics := recorded(t, cfg, ok, func(client *http.Client) {
-				require.NoError(t, do(t, client, "GET", "http://"+tt.requested+"/"))
-			})
-			attributes := onlyRequests(t, metrics).Attributes
-			address, found := attributes.Value("server.address")
-			require.True(t, found)
-			assert.Equal(t, tt.want, address.AsString())
-		})
+		address, _, _ := strings.Cut(serverOf(t, "http://"+tt.requested+"/", tt.configured), " ")
+		assert.Equal(t, tt.want, address, tt)
 	}
 }
 
-func TestObserveBudget(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	decided, err := otelretry.ObserveBudget(otelretry.Config{
-		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+// serverOf returns the address and the port in the labels of a request.
+func serverOf(t *testing.T, url string, hosts ...string) string {
+	t.Helper()
+	cfg := otelretry.Config{Hosts: hosts}
+	metrics := recorded(t, cfg, always(t, 200), func(client *http.Client) {
+		require.NoError(t, do(t, client, "GET", url))
 	})
-	require.NoError(t, err)
-	decided(t.Context(), otelretry.BudgetDecision{Shared: true, Allowed: true})
-	decided(t.Context(), otelretry.BudgetDecision{Shared: true, Allowed: true})
-	decided(t.Context(), otelretry.BudgetDecision{Shared: true})
-	decided(t.Context(), otelretry.BudgetDecision{Allowed: true})
-	decided(t.Context(), otelretry.BudgetDecision{})
+	labels := text(onlyRequests(t, metrics).Attributes)
+	_, server, found := strings.Cut(labels, " httpretry.reason=success server.address=")
+	require.True(t, found, labels)
+	return server
+}
 
+func TestObserveBudget(t *testing.T) {
+	reader, provider := measured()
+	decided, err := otelretry.ObserveBudget(otelretry.Config{MeterProvider: provider})
+	require.NoError(t, err)
+	for _, d := range []otelretry.BudgetDecision{
+		{Shared: true, Allowed: true}, {Shared: true, Allowed: true}, {Shared: true},
+		{Allowed: true}, {},
+	} {
+		decided(t.Context(), d)
+	}
 	metrics := collect(t, reader)
 	assert.Len(t, metrics, 1)
 	assert.Equal(t, map[string]int64{
@@ -726,11 +633,8 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 		want[m[1]] = fmt.Sprintf("%s %s %v", m[2], m[3], labels)
 	}
 
-	reader := sdkmetric.NewManualReader()
-	cfg := otelretry.Config{
-		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), Hosts: []string{"a.test"},
-	}
-	cfg.Name = "payments"
+	reader, provider := measured()
+	cfg := otelretry.Config{MeterProvider: provider, Name: "payments", Hosts: []string{"a.test"}}
 	observe, err := otelretry.Observe(cfg)
 	require.NoError(t, err)
 	decided, err := otelretry.ObserveBudget(cfg)
@@ -744,7 +648,7 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 			return &http.Response{StatusCode: 200, Header: http.Header{"Etag": {etag}}, ContentLength: 8,
 				Body: io.NopCloser(io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF))), Request: req}, nil
 		}
-		return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		return answer(req, 503), nil
 	})
 	resuming := policy()
 	resuming.Resume = true

@@ -1,46 +1,38 @@
 package otelretry
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// newObserver returns an observer, and a function that returns the sum and the
-// count of the attempts that it has recorded.
-func newObserver(t *testing.T) (*observer, func() (sum int64, count uint64)) {
-	t.Helper()
-	reader := sdkmetric.NewManualReader()
-	o := &observer{refused: map[*http.Request]refusals{}}
-	require.NoError(t, o.instruments(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter(Scope)))
-	return o, func() (sum int64, count uint64) {
-		var data metricdata.ResourceMetrics
-		require.NoError(t, reader.Collect(t.Context(), &data))
-		for _, scope := range data.ScopeMetrics {
-			for _, m := range scope.Metrics {
-				if m.Name != "httpretry.request.attempts" {
-					continue
-				}
-				for _, point := range m.Data.(metricdata.Histogram[int64]).DataPoints {
-					sum, count = sum+point.Sum, count+point.Count
-				}
-			}
-		}
-		return sum, count
-	}
+// histogram has the numbers of attempts of requests.
+type histogram struct {
+	noop.Int64Histogram
+	recorded []int64
 }
 
-type base func(*http.Request) (*http.Response, error)
+func (h *histogram) Record(_ context.Context, n int64, _ ...metric.RecordOption) {
+	h.recorded = append(h.recorded, n)
+}
 
-func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+func newObserver(t *testing.T) (*observer, *histogram) {
+	t.Helper()
+	o, attempts := &observer{refused: map[*http.Request]refusals{}}, new(histogram)
+	require.NoError(t, o.instruments(noop.NewMeterProvider().Meter(Scope)))
+	o.attempts = attempts
+	return o, attempts
+}
 
 var errRefused = httpretry.WithOutcome(errors.New("the circuit is open"), httpretry.Unprocessed)
 
@@ -49,40 +41,39 @@ var errRefused = httpretry.WithOutcome(errors.New("the circuit is open"), httpre
 func TestRefusalsAreLimited(t *testing.T) {
 	o, attempts := newObserver(t)
 	panics := true
+	host := retrytest.Func(func(req *http.Request) (*http.Response, error) {
+		switch n := httpretry.Attempt(req.Context()); {
+		case n == 1, n == 2 && !panics:
+			return nil, errRefused
+		case panics:
+			panic(http.ErrAbortHandler)
+		}
+		return &http.Response{StatusCode: 200}, nil
+	})
 	transport, err := httpretry.New(httpretry.Config{
-		Base: base(func(req *http.Request) (*http.Response, error) {
-			switch n := httpretry.Attempt(req.Context()); {
-			case n == 1, n == 2 && !panics:
-				return nil, errRefused
-			case panics:
-				panic(http.ErrAbortHandler)
-			}
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
-		}),
+		Base:    retrytest.Base(t, retrytest.Always(host)),
 		Policy:  httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}},
 		Observe: o.observe,
 	})
 	require.NoError(t, err)
-	newRequest := func() *http.Request {
+	get := func() {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://a.test/", nil)
 		require.NoError(t, err)
-		return req
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
 	}
 	for range 2000 {
-		assert.Panics(t, func() { _, _ = transport.RoundTrip(newRequest()) })
+		assert.Panics(t, get)
 	}
 	assert.Len(t, o.refused, 1024)
 
 	panics = false
 	for range 3 {
-		resp, err := transport.RoundTrip(newRequest())
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		get()
 	}
 	assert.Len(t, o.refused, 1023)
-	sum, count := attempts()
-	assert.EqualValues(t, 3, sum)
-	assert.EqualValues(t, 3, count)
+	assert.Equal(t, []int64{1, 1, 1}, attempts.recorded)
 }
 
 // The number of attempts is not negative if a Request is sent twice at the same
@@ -95,7 +86,5 @@ func TestRefusalsOfOneRequestTwice(t *testing.T) {
 	o.observe(t.Context(), httpretry.Event{
 		Request: req, Attempt: httpretry.AttemptResult{Number: 1}, Response: &http.Response{StatusCode: 200}, Reason: httpretry.ReasonSuccess,
 	})
-	sum, count := attempts()
-	assert.EqualValues(t, 0, sum)
-	assert.EqualValues(t, 1, count)
+	assert.Equal(t, []int64{0}, attempts.recorded)
 }
