@@ -179,26 +179,29 @@ func (c *caller) sendOne() string {
 // check returns the problems of all requests so far, each of which is to have
 // so many attempts.
 func (c *caller) check(attempts int) []string {
-	var found []string
+	var found shares
 	for _, problem := range slices.Sorted(maps.Keys(c.problems)) {
-		found = append(found, share(c.problems[problem], c.requests)+problem)
+		found.add(c.problems[problem], c.requests, problem)
 	}
 	if want := c.requests * attempts; c.base.attempts != want {
 		found = append(found, fmt.Sprintf("%.2f attempts", float64(c.base.attempts)/float64(c.requests)))
 	}
-	if n := c.base.cutBodies; n > 0 {
-		found = append(found, share(n, c.base.attempts)+"does not send the whole body")
-	}
-	if n := settled(&c.base.open); n > 0 {
-		found = append(found, share(n, c.base.failed)+"does not close the 503's body")
-	}
-	if n := c.base.undrained.Load(); n > 0 {
-		found = append(found, share(int(n), c.base.failed)+"does not drain the 503's body")
-	}
-	if c.stream != nil && c.stream.open.Load() > 0 {
-		found = append(found, share(int(c.stream.open.Load()), c.requests)+"does not close the request's body")
+	found.add(c.base.cutBodies, c.base.attempts, "does not send the whole body")
+	found.add(settled(&c.base.open), c.base.failed, "does not close the 503's body")
+	found.add(int(c.base.undrained.Load()), c.base.failed, "does not drain the 503's body")
+	if c.stream != nil {
+		found.add(int(c.stream.open.Load()), c.requests, "does not close the request's body")
 	}
 	return found
+}
+
+// shares are problems, with the share of what has them.
+type shares []string
+
+func (s *shares) add(n, of int, problem string) {
+	if n > 0 {
+		*s = append(*s, share(n, of)+problem)
+	}
 }
 
 // settled returns the number of open bodies. It waits a little, because a

@@ -29,6 +29,10 @@ func (f transportFunc) peer() peers.Peer {
 	}}
 }
 
+func send(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+	return base.RoundTrip(req)
+}
+
 // again sends req with a new body.
 func again(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 	if req.GetBody != nil {
@@ -37,14 +41,60 @@ func again(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 	return base.RoundTrip(req)
 }
 
+// after503 does something with the response that is a 503, and calls next.
+func after503(do func(*http.Response), next transportFunc) transportFunc {
+	return func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		if err != nil || resp.StatusCode == http.StatusOK {
+			return resp, err
+		}
+		do(resp)
+		return next(req, base)
+	}
+}
+
+func leave(*http.Response)          {}
+func closeBody(resp *http.Response) { resp.Body.Close() }
+func drain(resp *http.Response)     { discard(resp, nil) }
+
+// twoMore sends req two times.
+func twoMore(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+	discard(again(req, base))
+	return again(req, base)
+}
+
+// changed changes a copy of the request for next.
+func changed(change func(*http.Request), next transportFunc) transportFunc {
+	return func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		change(req)
+		return next(req, base)
+	}
+}
+
+func neverClosed(req *http.Request) { req.Body = io.NopCloser(req.Body) }
+
+// cutOff cuts off the response of next.
+func cutOff(next transportFunc) transportFunc {
+	return func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+		resp, err := next(req, base)
+		if err == nil {
+			resp.Body = body{io.LimitReader(resp.Body, 10), resp.Body}
+		}
+		return resp, err
+	}
+}
+
+type body struct {
+	io.Reader
+	io.Closer
+}
+
 // The checks notice each flaw that a client can have.
 func TestChecks(t *testing.T) {
 	keyed := row{method: "POST", keyed: true, size: 32}
 	keyless := row{method: "POST", size: 32, unsafe: true}
-	retry := func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-		discard(base.RoundTrip(req))
-		return again(req, base)
-	}
+	retry := after503(drain, again)
 	for _, tt := range []struct {
 		name string
 		row  row
@@ -55,23 +105,13 @@ func TestChecks(t *testing.T) {
 		{"no retry", keyed, send, []string{"does not retry after a 503"}},
 		{"no retry of an unsafe request", keyless, send, nil},
 		{"a retry of an unsafe request", keyless, retry, []string{"sends it twice after a 503"}},
-		{"three attempts", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			_, _ = retry(req, base)
-			return again(req, base)
-		}, []string{"after a 503: 3.00 attempts"}},
-		{"a body that is not closed", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			_, _ = base.RoundTrip(req)
-			return again(req, base)
-		}, []string{"after a 503: does not close the 503's body"}},
-		{"a body that is not drained", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, _ := base.RoundTrip(req)
-			resp.Body.Close()
-			return again(req, base)
-		}, []string{"after a 503: does not drain the 503's body"}},
-		{"an empty body on the retry", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			discard(base.RoundTrip(req))
-			return base.RoundTrip(req)
-		}, []string{"after a 503: 50 %: does not send the whole body"}},
+		{"three attempts", keyed, after503(drain, twoMore), []string{"after a 503: 3.00 attempts"}},
+		{"a body that is not closed", keyed, after503(leave, again),
+			[]string{"after a 503: does not close the 503's body"}},
+		{"a body that is not drained", keyed, after503(closeBody, again),
+			[]string{"after a 503: does not drain the 503's body"}},
+		{"an empty body on the retry", keyed, after503(drain, send),
+			[]string{"after a 503: 50 %: does not send the whole body"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			problems, _ := tt.row.probe(tt.do.peer(), levels()[1])
@@ -89,15 +129,10 @@ func TestChecksOfSuccess(t *testing.T) {
 		want []string
 	}{
 		{"no flaw", send, nil},
-		{"a stream that is not closed", func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			req.Body = io.NopCloser(req.Body)
-			return base.RoundTrip(req)
-		}, []string{"does not close the request's body"}},
-		{"a response that is cut off", func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, err := base.RoundTrip(req)
-			resp.Body = io.NopCloser(io.LimitReader(resp.Body, 10))
-			return resp, err
-		}, []string{"10 of 64 bytes of the response: EOF"}},
+		{"a stream that is not closed", changed(neverClosed, send),
+			[]string{"does not close the request's body"}},
+		{"a response that is cut off", cutOff(send),
+			[]string{"10 of 64 bytes of the response: EOF"}},
 		{"an error", func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 			_, _ = base.RoundTrip(req)
 			return nil, io.ErrUnexpectedEOF
@@ -163,22 +198,11 @@ func discard(resp *http.Response, err error) {
 // twice is a loop that sends each request again after a 503, with body as its
 // content.
 func twice(body string) transportFunc {
-	return func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-		resp, err := base.RoundTrip(req)
-		if err != nil || resp.StatusCode == http.StatusOK {
-			return resp, err
-		}
-		discard(resp, nil)
-		retry := req.Clone(req.Context())
+	return after503(drain, changed(func(req *http.Request) {
 		if req.Body != nil {
-			retry.Body, retry.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 		}
-		return base.RoundTrip(retry)
-	}
-}
-
-func send(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-	return base.RoundTrip(req)
+	}, send))
 }
 
 func newServer(t *testing.T) *child.Server {
@@ -201,47 +225,22 @@ func TestChecksOverLoopback(t *testing.T) {
 	}{
 		{"no flaw in a GET", gets, twice(""), nil},
 		{"no retry of a GET", gets, send, []string{"10 %: no status 200", "1.000 attempts"}},
-		{"a GET that is sent twice", gets, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			discard(base.RoundTrip(req))
-			return base.RoundTrip(req)
-		}, []string{"2.000 attempts"}},
-		{"a connection that is not used again", gets, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, err := base.RoundTrip(req)
-			if err != nil || resp.StatusCode == http.StatusOK {
-				return resp, err
-			}
-			resp.Body.Close()
-			return base.RoundTrip(req)
-		}, []string{needsConnections}},
-		{"a response that is cut off", gets, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, err := twice("")(req, base)
-			if err == nil {
-				resp.Body = struct {
-					io.Reader
-					io.Closer
-				}{io.LimitReader(resp.Body, 10), resp.Body}
-			}
-			return resp, err
-		}, []string{"response body not whole", needsConnections}},
+		{"a GET that is sent twice", gets, twoMore, []string{"2.000 attempts"}},
+		{"a connection that is not used again", gets, after503(closeBody, send),
+			[]string{needsConnections}},
+		{"a response that is cut off", gets, cutOff(twice("")),
+			[]string{"response body not whole", needsConnections}},
 		{"no flaw in a POST without a key", keyless, send, nil},
 		{"a POST without a key that is sent twice", keyless, twice(content), []string{"sends it twice after a 503"}},
 		{"no flaw in a stream", streams, twice(content), nil},
 		{"no retry of a stream", streams, send, []string{"does not retry after a 503"}},
 		{"an empty body on the retry", streams, twice(""), []string{"after a 503: does not send the whole body"}},
-		{"a wrong body", streams, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			retry := req.Clone(req.Context())
-			retry.Body = struct {
-				io.Reader
-				io.Closer
-			}{io.MultiReader(strings.NewReader("wrong"), req.Body), req.Body}
-			retry.ContentLength += 5
-			return twice(content)(retry, base)
-		}, []string{"does not send the whole body"}},
-		{"a stream that is not closed", streams, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			open := req.Clone(req.Context())
-			open.Body = io.NopCloser(req.Body)
-			return twice(content)(open, base)
-		}, []string{"does not close the request's body"}},
+		{"a wrong body", streams, changed(func(req *http.Request) {
+			req.Body = body{io.MultiReader(strings.NewReader("wrong"), req.Body), req.Body}
+			req.ContentLength += 5
+		}, twice(content)), []string{"does not send the whole body"}},
+		{"a stream that is not closed", streams, changed(neverClosed, twice(content)),
+			[]string{"does not close the request's body"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := newLoopback(newServer(t), tt.do.client(), tt.row)
@@ -271,14 +270,8 @@ func TestLostConnectionsAreClosed(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	leaking := transportFunc(func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-		resp, err := base.RoundTrip(req)
-		if err != nil || resp.StatusCode == http.StatusOK {
-			return resp, err
-		}
-		return base.RoundTrip(req)
-	})
-	l, err := newLoopback(&child.Server{URL: s.URL}, leaking.client(), loopbackRows()[1])
+	leaking := after503(leave, send).client()
+	l, err := newLoopback(&child.Server{URL: s.URL}, leaking, loopbackRows()[1])
 	require.NoError(t, err)
 	for range 3 {
 		l.send(300)
@@ -294,29 +287,19 @@ func TestLostConnectionsAreClosed(t *testing.T) {
 // The check of a retry after a body that stalls notices a retry that is too
 // early, one too many, and none.
 func TestChecksOfStalling(t *testing.T) {
-	retry := func(wait time.Duration, retries int) transportFunc {
-		return func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, err := base.RoundTrip(req)
-			if err != nil {
-				return resp, err
-			}
-			resp.Body.Close()
-			time.Sleep(wait)
-			for range retries - 1 {
-				discard(base.RoundTrip(req))
-			}
-			return base.RoundTrip(req)
-		}
+	wait := func(resp *http.Response) {
+		closeBody(resp)
+		time.Sleep(stallingWait)
 	}
 	for _, tt := range []struct {
 		name string
 		do   transportFunc
 		want string
 	}{
-		{"no flaw", retry(stallingWait, 1), ""},
+		{"no flaw", after503(wait, send), ""},
 		{"no retry", send, "does not retry after a 503"},
-		{"no wait", retry(0, 1), "retries after "},
-		{"two retries", retry(stallingWait, 2), "3.00 attempts"},
+		{"no wait", after503(closeBody, send), "retries after "},
+		{"two retries", after503(wait, twoMore), "3.00 attempts"},
 		{"a wait for the body", twice(""), "waits for the body, for more than 2s"},
 		{"an error", func(*http.Request, http.RoundTripper) (*http.Response, error) {
 			return nil, io.ErrUnexpectedEOF
@@ -353,11 +336,7 @@ func TestChecksOfWaiting(t *testing.T) {
 		{"no flaw", "", wait},
 		{"no wait", "20 of 20 requests do not wait", send},
 		{"an empty body", "20 of 20 requests do not send the whole body",
-			func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-				empty := req.Clone(req.Context())
-				empty.Body, empty.ContentLength = http.NoBody, 0
-				return wait(empty, base)
-			}},
+			changed(func(r *http.Request) { r.Body, r.ContentLength = http.NoBody, 0 }, wait)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, c := range []*crowd{newLocalCrowd(tt.do.client(), row), newCrowd(newServer(t), tt.do.client(), row)} {

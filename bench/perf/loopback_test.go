@@ -151,12 +151,10 @@ func (l *loopback) probe() ([]string, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	switch {
-	case l.row.unsafe && made > 1:
-		return []string{fmt.Sprintf("sends it %s after a 503", times(made))}, nil
-	case made == 1 && !l.row.unsafe:
-		return []string{"does not retry after a 503"}, nil
-	case wrong > 0:
+	if problem := wrongRetries(made, l.row.unsafe); problem != "" {
+		return []string{problem}, nil
+	}
+	if wrong > 0 {
 		return []string{afterFailure + "does not send the whole body"}, nil
 	}
 	return nil, nil
@@ -206,28 +204,20 @@ func (l *loopback) sendEach(n, failEach int) {
 
 // check returns the problems of all requests so far.
 func (l *loopback) check() []string {
-	found := slices.Clone(l.probed)
+	found := shares(slices.Clone(l.probed))
 	attempts, err1 := requestCount(l.server, l.path)
 	wrong, err2 := requestCount(l.server, l.path+wrongPath)
 	if err := errors.Join(err1, err2); err != nil {
 		found = append(found, err.Error())
 	}
 	sent := l.sent - l.warmUp
-	if n := int(l.notOK.Load()); n > 0 {
-		found = append(found, share(n, sent)+"no status 200")
-	}
-	if n := int(l.cut.Load()); n > 0 {
-		found = append(found, share(n, sent)+"response body not whole")
-	}
-	if wrong > 0 {
-		found = append(found, share(wrong, attempts)+"does not send the whole body")
-	}
+	found.add(int(l.notOK.Load()), sent, "no status 200")
+	found.add(int(l.cut.Load()), sent, "response body not whole")
+	found.add(wrong, attempts, "does not send the whole body")
 	if made := attempts - l.attempted; made != sent+int(l.failOnce.Load()) {
 		found = append(found, fmt.Sprintf("%.3f attempts", float64(made)/float64(sent)))
 	}
-	if n := settled(&l.open); n > 0 {
-		found = append(found, share(n, int(l.uploads.Load()))+"does not close the request's body")
-	}
+	found.add(settled(&l.open), int(l.uploads.Load()), "does not close the request's body")
 	// A few are made when all clients happen to wait for a connection. If each
 	// 503 costs its connection, there are a hundred.
 	if l.row.failEach > 0 && l.newConnections() > 10 {

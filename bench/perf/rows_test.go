@@ -78,21 +78,17 @@ func (r row) newCaller(p peers.Peer, l level, fails int, exact bool) *caller {
 		return nil
 	}
 	c := &caller{do: do, base: b, failures: fails, buffer: make([]byte, 1<<10), problems: make(map[string]int)}
-	req, err := http.NewRequest(r.method, "https://api.example.com/v1/charges", nil)
+	var body io.Reader
+	if r.size > 0 && !r.streamed {
+		body = strings.NewReader(content) // NewRequest knows this type, and sets GetBody
+	}
+	req, err := http.NewRequest(r.method, "https://api.example.com/v1/charges", body)
 	if err != nil {
 		panic(err) // the rows are constant
 	}
-	switch {
-	case r.streamed:
+	if r.streamed {
 		c.stream = &stream{size: r.size, content: b.content}
 		req.ContentLength = r.size
-	case r.size > 0:
-		// NewRequest knows this type of body, and sets GetBody.
-		withBody, err := http.NewRequest(r.method, req.URL.String(), strings.NewReader(content))
-		if err != nil {
-			panic(err)
-		}
-		req = withBody
 	}
 	if r.own {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }
@@ -112,11 +108,8 @@ func (r row) probe(p peers.Peer, l level) (problems []string, succeeded bool) {
 	c := r.newCaller(p, l, 1, true)
 	c.send(1)
 	made, failed := c.base.attempts, len(c.problems) > 0
-	switch {
-	case r.unsafe && made > 1:
-		return []string{fmt.Sprintf("sends it %s after a 503", times(made))}, false
-	case made == 1 && !r.unsafe:
-		return []string{"does not retry after a 503"}, false
+	if problem := wrongRetries(made, r.unsafe); problem != "" {
+		return []string{problem}, false
 	}
 	want := 2
 	if r.unsafe {
@@ -186,9 +179,16 @@ func withoutRepeats(all []string) []string {
 	})
 }
 
-func times(n int) string {
-	if n == 2 {
-		return "twice"
+// wrongRetries returns the problem with the number of attempts of a request that
+// got a 503, or "".
+func wrongRetries(attempts int, unsafe bool) string {
+	switch {
+	case unsafe && attempts == 2:
+		return "sends it twice after a 503"
+	case unsafe && attempts > 2:
+		return fmt.Sprintf("sends it %d times after a 503", attempts)
+	case attempts == 1 && !unsafe:
+		return "does not retry after a 503"
 	}
-	return fmt.Sprintf("%d times", n)
+	return ""
 }
