@@ -3,11 +3,13 @@ package policies_test
 import (
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -20,6 +22,22 @@ func classify(p httpretry.Policy, status int, header ...string) {
 		resp.Header.Set(header[i], header[i+1])
 	}
 	fmt.Println(status, header, p.Classify(req, resp, nil))
+}
+
+// printResult sends a request under a policy, without waits, and prints its result.
+func printResult(p httpretry.Policy, method string, base contract.BaseFunc) {
+	p.Backoff = strategies.Constant{}
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: p})
+	if err != nil {
+		log.Fatal(err)
+	}
+	req := httptest.NewRequest(method, "http://service.test/", nil)
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode, httpretry.ResultOf(resp))
 }
 
 // idempotent prints whether a POST to a path may be sent twice.
@@ -55,28 +73,14 @@ func ExampleBackground() {
 	p := policies.Background(time.Hour)
 	p.AttemptTimeout = time.Minute // for a server that does not answer
 	requests := 0
-	base := func(req *http.Request) (*http.Response, error) {
+	printResult(p, http.MethodGet, func(req *http.Request) (*http.Response, error) {
 		if requests++; requests < 50 {
 			return nil, io.ErrUnexpectedEOF
 		}
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
-	}
-	p.Backoff = strategies.Constant{} // for this example only: no waits
-	transport, err := httpretry.New(httpretry.Config{Base: roundTripper(base), Policy: p})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	resp, err := (&http.Client{Transport: transport}).Get("http://api.example.com/")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	result := httpretry.ResultOf(resp)
-	fmt.Println(result.Attempts, result.Reason)
+	})
 	// Output:
-	// 50 success
+	// 200 {50 success false}
 }
 
 // A 403 is a limit if it names a time.
@@ -127,78 +131,43 @@ func ExampleStripe() {
 		}
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
 	}
-	transport, err := httpretry.New(
-		httpretry.Config{Base: roundTripper(base), Policy: policies.Stripe()})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client := &http.Client{Transport: transport}
-	resp, err := client.PostForm("http://api.stripe.com/v1/charges", nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode, len(keys), keys[0] != "", keys[0] == keys[1])
+	printResult(policies.Stripe(), http.MethodPost, base)
+	fmt.Println(keys[0] != "", keys[0] == keys[1])
 	// Output:
-	// 200 2 true true
+	// 200 {2 success false}
+	// true true
 }
 
 // A search cluster answers 500 to a query that is wrong, and 404 until all
-// nodes know a new index.
+// nodes know a new index. It checks its limits before it processes a request.
 func ExampleStatuses() {
 	p := policies.Statuses(httpretry.Policy{}, httpretry.Final, 500)
 	p = policies.Statuses(p, httpretry.Transient, 404)
+	p = policies.Statuses(p, httpretry.Unprocessed, 429)
 	classify(p, 500)
 	classify(p, 404)
 	classify(p, 404, "X-Should-Retry", "false")
+	classify(p, 429)
 	classify(p, 503)
 	// Output:
 	// 500 [] final
 	// 404 [] transient
 	// 404 [X-Should-Retry false] final
+	// 429 [] unprocessed
 	// 503 [] transient
 }
 
 // The response 202 (Accepted) means that a report is not complete.
 func ExampleStatuses_accepted() {
+	p := policies.Statuses(httpretry.Policy{}, httpretry.Transient, http.StatusAccepted)
 	requests := 0
-	base := func(req *http.Request) (*http.Response, error) {
+	printResult(p, http.MethodGet, func(req *http.Request) (*http.Response, error) {
 		status := http.StatusAccepted
 		if requests++; requests == 3 {
 			status = http.StatusOK
 		}
 		return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, nil
-	}
-	p := policies.Statuses(httpretry.Policy{}, httpretry.Transient, http.StatusAccepted)
-	p.Backoff = strategies.Constant{} // for this example only: no waits
-	transport, err := httpretry.New(httpretry.Config{Base: roundTripper(base), Policy: p})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	resp, err := (&http.Client{Transport: transport}).Get("http://api.example.com/reports/7")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode, requests)
+	})
 	// Output:
-	// 200 3
+	// 200 {3 success false}
 }
-
-// This API checks its limits before it processes a request.
-func ExampleStatuses_unprocessed() {
-	p := policies.Statuses(httpretry.Policy{MaxAttempts: 5}, httpretry.Unprocessed, 429)
-	classify(p, 429)
-	classify(p, 503)
-	// Output:
-	// 429 [] unprocessed
-	// 503 [] transient
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
