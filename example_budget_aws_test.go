@@ -3,6 +3,7 @@ package httpretry_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -79,16 +80,14 @@ func ExampleBudget_awsTokens() {
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
 		Budget: budget, MaxAttempts: 2, Backoff: strategies.Constant{}}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
 	for _, path := range []string{"/down?504", "/down?429", "/recovers?504"} {
 		resp, err := client.Get(srv.URL + path)
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		_ = resp.Body.Close()
 		fmt.Println(path, resp.StatusCode, "tokens taken:", budget.taken)

@@ -2,7 +2,7 @@ package httpretry_test
 
 import (
 	"context"
-	"fmt"
+	"log"
 	"net/http"
 	"sync"
 
@@ -57,19 +57,12 @@ func ExampleBudget_grpcThrottle() {
 		Backoff:     strategies.Constant{},
 	}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
 	for range 3 {
-		resp, err := client.Get(down.URL)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(httpretry.ResultOf(resp))
-		_ = resp.Body.Close()
+		showResult(client.Get(down.URL))
 	}
 	// Output:
 	// {3 attempts_exhausted false}

@@ -2,7 +2,7 @@ package httpretry_test
 
 import (
 	"context"
-	"fmt"
+	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -85,16 +85,9 @@ func ExampleBudget_sreThrottle() {
 		Backoff:     strategies.Constant{},
 	}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	resp, err := (&http.Client{Transport: transport}).Get(down.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
 	// After three failures, three of four retries are refused.
-	fmt.Println(httpretry.ResultOf(resp))
+	showResult((&http.Client{Transport: transport}).Get(down.URL))
 	// Output: {3 budget_exhausted false}
 }

@@ -13,19 +13,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
-	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
-	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -44,16 +37,23 @@ func unreliable(n int) *httptest.Server {
 // show prints the result of a request.
 func show(resp *http.Response, err error) {
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	fmt.Println(resp.StatusCode, strings.TrimSpace(string(body)))
+	fmt.Println(strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, body)))
+}
+
+// showResult prints how a request ended.
+func showResult(resp *http.Response, err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	fmt.Println(httpretry.ResultOf(resp))
 }
 
 // A client needs one field to retry requests.
@@ -113,8 +113,7 @@ func ExampleRandomKey() {
 		Policy: httpretry.Policy{NewIdempotencyKey: httpretry.RandomKey},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -132,8 +131,7 @@ func ExampleWithPolicy() {
 	ctx := httpretry.WithPolicy(context.Background(), policy)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
 	show(client.Do(req))
@@ -150,8 +148,7 @@ func ExampleWithPolicyFunc() {
 		},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -164,8 +161,7 @@ func ExampleWithPolicyFunc() {
 	req, err := http.NewRequestWithContext(
 		ctx, http.MethodPost, srv.URL+"/_search", strings.NewReader("query"))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
 	show(client.Do(req))
@@ -181,8 +177,7 @@ func ExampleWithoutRetries() {
 	ctx := httpretry.WithoutRetries(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
 	show(client.Do(req))
@@ -199,8 +194,7 @@ func ExampleWithIdempotent() {
 	req, err := http.NewRequestWithContext(
 		ctx, http.MethodPost, srv.URL+"/_search", strings.NewReader("query"))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
 	show(client.Do(req))
@@ -217,9 +211,8 @@ func ExamplePeek() {
 		}
 		return policy.Outcome(req, resp, err)
 	}
-	attempts := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if attempts++; attempts == 1 {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Retry-Attempt") == "" {
 			fmt.Fprint(w, `{"error": "busy"}`)
 			return
 		}
@@ -230,14 +223,10 @@ func ExamplePeek() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	resp, err := (&http.Client{Transport: transport}).Get(srv.URL)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	fmt.Println(string(body), err, httpretry.ResultOf(resp).Attempts)
-	// Output: {"result": 42} <nil> 2
+	client := &http.Client{Transport: transport}
+
+	show(client.Get(srv.URL))
+	// Output: 200 {"result": 42}
 }
 
 // ResultOf returns how a request ended.
@@ -248,8 +237,7 @@ func ExampleResultOf() {
 
 	resp, err := client.Post(srv.URL, "text/plain", strings.NewReader("charge 10"))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer resp.Body.Close()
 	result := httpretry.ResultOf(resp)
@@ -264,8 +252,7 @@ func ExampleIsUnprocessed() {
 	srv.Close() // so nothing listens
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{MaxAttempts: 1}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -291,8 +278,7 @@ func ExampleConfig_observe() {
 		},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -323,8 +309,7 @@ func ExampleObservers() {
 		Observe: httpretry.Observers(httpretry.LogEvents(slog.Default()), count),
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -350,8 +335,7 @@ func ExampleLogEvents() {
 		Observe: httpretry.LogEvents(logger),
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -369,27 +353,6 @@ type notThere struct{}
 
 func (notThere) RoundTrip(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
-// A function of the retry's number can be a strategy.
-func ExamplePolicy_backoff() {
-	srv := unreliable(2)
-	defer srv.Close()
-
-	waits := strategies.Func(func(retry int) time.Duration {
-		return time.Duration(retry+1) * 5 * time.Millisecond
-	})
-	transport, err := httpretry.New(httpretry.Config{
-		Policy: httpretry.Policy{Backoff: strategies.Spread{Of: waits, Fraction: 0.2}},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client := &http.Client{Transport: transport}
-
-	show(client.Get(srv.URL))
-	// Output: 200 GET after 2 retries
-}
-
 // A Classify function can decide some cases and leave the others to the policy,
 // whose IdempotencyHeader matters for a 409.
 func ExamplePolicy_Outcome() {
@@ -405,8 +368,7 @@ func ExamplePolicy_Outcome() {
 	}
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -429,7 +391,6 @@ func ExampleRetryAfter() {
 
 // A base transport finds the attempt's number in the request's context.
 func ExampleAttempt() {
-	base := tag{http.DefaultTransport}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println(r.Header.Get("X-Trace"))
 		if r.Header.Get("X-Trace") == "attempt 1" {
@@ -438,12 +399,11 @@ func ExampleAttempt() {
 	}))
 	defer srv.Close()
 	transport, err := httpretry.New(httpretry.Config{
-		Base:   base,
+		Base:   tag{http.DefaultTransport},
 		Policy: httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -477,8 +437,7 @@ func ExampleMiddleware() {
 		Policy: httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -499,60 +458,34 @@ func ExampleMiddleware() {
 		})))
 	defer shop.Close()
 
-	resp, err := client.Get(shop.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode)
+	show(client.Get(shop.URL))
 	fmt.Println("requests to the bank:", requests)
 	// Output:
 	// 503
 	// requests to the bank: 5
 }
 
-// Routers take middleware as functions. This service's callers count their
-// retries in a header of their own.
+// Routers take middleware as functions, such as this one. The service's callers
+// count their retries in a header of their own.
 func ExampleMiddlewareConfig() {
-	logs := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Println("serving", r.URL.Path)
-			next.ServeHTTP(w, r)
-		})
-	}
-	middleware := []func(http.Handler) http.Handler{
-		logs,
-		httpretry.MiddlewareConfig{Headers: []string{"X-Try"}}.Wrap,
-	}
+	middleware := httpretry.MiddlewareConfig{Headers: []string{"X-Try"}}.Wrap
 
 	down := unreliable(1000)
 	defer down.Close()
 	client := &http.Client{Transport: new(httpretry.RetryTransport)}
-	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, down.URL, nil)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		resp, err := client.Do(req)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer resp.Body.Close()
-		fmt.Println(httpretry.ResultOf(resp))
-	})
-	for _, wrap := range slices.Backward(middleware) {
-		handler = wrap(handler)
-	}
+		showResult(client.Do(req))
+	}))
 
 	r := httptest.NewRequest(http.MethodGet, "/pay", nil)
 	r.Header.Set("X-Try", "1")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
-	// Output:
-	// serving /pay
-	// {1 caller_retries false}
+	// Output: {1 caller_retries false}
 }
 
 // With CooldownFail, requests to a host that asked for a wait fail at once.
@@ -568,8 +501,7 @@ func ExampleCooldownError() {
 		Policy: httpretry.Policy{Cooldown: httpretry.CooldownFail},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -598,24 +530,14 @@ func ExampleCooldownError() {
 func ExampleThrough() {
 	base := &http.Transport{MaxIdleConnsPerHost: 10}
 	transport, err := httpretry.New(httpretry.Config{
-		Base: httpretry.Through(&signer{base: base}, base),
+		Base: httpretry.Through(tag{base}, base),
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	_, known := transport.Unwrap().(interface{ Unwrap() http.RoundTripper })
 	fmt.Println(known)
 	// Output: true
-}
-
-// signer signs requests.
-type signer struct{ base http.RoundTripper }
-
-func (s *signer) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.Header.Set("Authorization", "Bearer secret")
-	return s.base.RoundTrip(req)
 }
 
 // A circuit breaker in Base returns an error with an Outcome, which determines
@@ -623,8 +545,7 @@ func (s *signer) RoundTrip(req *http.Request) (*http.Response, error) {
 func ExampleWithOutcome() {
 	transport, err := httpretry.New(httpretry.Config{Base: openBreaker{}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -640,68 +561,53 @@ func (openBreaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close() // as a RoundTripper must
 	}
-	return nil, httpretry.WithOutcome(errBreakerOpen, httpretry.Final)
+	return nil, httpretry.WithOutcome(errors.New("circuit breaker is open"), httpretry.Final)
 }
-
-var errBreakerOpen = errors.New("circuit breaker is open")
 
 // With GetBody, each attempt opens the file again, and the progress starts
 // again at 0.
 func Example_uploadProgress() {
 	srv := unreliable(1)
 	defer srv.Close()
-	name, err := temporaryFile("twelve bytes")
+	info, err := os.Stat("LICENSE")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	defer os.Remove(name)
 	client := &http.Client{Transport: new(httpretry.RetryTransport)}
 
 	open := func() (io.ReadCloser, error) {
-		file, err := os.Open(name)
-		return &progress{ReadCloser: file}, err
+		file, err := os.Open("LICENSE")
+		return &progress{ReadCloser: file, size: info.Size()}, err
 	}
 	body, err := open()
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	req, err := http.NewRequest(http.MethodPut, srv.URL, body)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	req.GetBody, req.ContentLength = open, 12
+	req.GetBody, req.ContentLength = open, info.Size()
 
 	show(client.Do(req))
 	// Output:
-	// 12 bytes
-	// 12 bytes
+	// 100 %
+	// 100 %
 	// 200 PUT after 1 retries
 }
 
 // progress shows how much of a file was read.
 type progress struct {
 	io.ReadCloser
-	sum int
+	sum, size int64
 }
 
 func (p *progress) Read(b []byte) (int, error) {
 	n, err := p.ReadCloser.Read(b)
-	if p.sum += n; n > 0 {
-		fmt.Println(p.sum, "bytes")
+	if p.sum += int64(n); n > 0 {
+		fmt.Println(p.sum*100/p.size, "%")
 	}
 	return n, err
-}
-
-func temporaryFile(text string) (name string, err error) {
-	file, err := os.CreateTemp("", "")
-	if err != nil {
-		return "", err
-	}
-	_, err = file.WriteString(text)
-	return file.Name(), errors.Join(err, file.Close())
 }
 
 // A download that breaks off fails while its body is read. The request has
@@ -718,8 +624,7 @@ func Example_brokenDownload() {
 
 	resp, err := client.Get(srv.URL)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer resp.Body.Close()
 	n, err := io.Copy(io.Discard, resp.Body)
@@ -750,24 +655,16 @@ func ExamplePolicy_resume() {
 			Resume: true, ResumeIdle: time.Minute, Backoff: strategies.Constant{}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
-	resp, err := (&http.Client{Transport: transport}).Get(srv.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	content, err := io.ReadAll(resp.Body)
-	fmt.Printf("%s, error: %v\n", content, err)
-	fmt.Println("attempts:", httpretry.ResultOf(resp).Attempts)
+	client := &http.Client{Transport: transport}
+
+	show(client.Get(srv.URL))
 	// Output:
 	// request: Range "", If-Range ""
 	// request: Range "bytes=14-26", If-Range "\"v1\""
-	// the first part and the rest, error: <nil>
-	// attempts: 2
+	// 200 the first part and the rest
 }
 
 // README.md shows the client of a job.
@@ -778,34 +675,12 @@ func Example_job() {
 	policy.AttemptTimeout = time.Minute // for a server that does not answer
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 	show(client.Get(srv.URL))
 	// Output:
 	// 200 GET after  retries
-}
-
-// docs/recipes.md shows this test of code that uses a RetryTransport.
-func TestFetch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Base(t,
-			retrytest.Status(503),
-			retrytest.RetryAfter("2"),
-			retrytest.Reset(),
-			retrytest.Status(200),
-		)
-		policy := httpretry.Policy{MaxAttempts: 4}
-		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
-		require.NoError(t, err)
-		client := &http.Client{Transport: transport}
-		resp, err := client.Get("https://api.example.com/") // waits in virtual time
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.GreaterOrEqual(t, base.Waits()[1], 2*time.Second)
-	})
 }
 
 // A program that reads its configuration again keeps its transport.
@@ -818,8 +693,7 @@ func ExampleRetryTransport_SetPolicies() {
 	for _, attempts := range []int{1, 2} {
 		policy := httpretry.Policy{MaxAttempts: attempts, Backoff: strategies.Constant{}}
 		if err := transport.SetPolicies(policy, nil); err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		show(client.Get(srv.URL))
 	}
@@ -836,8 +710,7 @@ func ExampleRetryTransport_Origins() {
 		Policy: httpretry.Policy{Backoff: strategies.Constant{}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
 	show((&http.Client{Transport: transport}).Get(down.URL))
@@ -866,8 +739,7 @@ func ExampleError() {
 		Policy: httpretry.Policy{Backoff: strategies.Constant{}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
@@ -938,8 +810,7 @@ func ExampleOrigin() {
 	for _, text := range []string{"https://API.example.com/v1?q", "http://127.0.0.1:8080/"} {
 		u, err := url.Parse(text)
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		fmt.Println(httpretry.Origin(u))
 	}
@@ -960,18 +831,11 @@ func ExampleHostBudget() {
 	for range 2 {
 		transport, err := httpretry.New(config)
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
-		resp, err := (&http.Client{Transport: transport}).Get(down.URL)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(httpretry.ResultOf(resp))
-		retries, _ := budget.Balance(httpretry.Origin(resp.Request.URL))
+		showResult((&http.Client{Transport: transport}).Get(down.URL))
+		retries, _ := budget.Balance(down.URL) // as from Origin
 		fmt.Println("retries left:", retries)
-		_ = resp.Body.Close()
 	}
 	// Output:
 	// {3 budget_exhausted false}
@@ -987,16 +851,9 @@ func ExampleUnlimited() {
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
 		MaxAttempts: 10, Budget: httpretry.Unlimited{}, Backoff: strategies.Constant{}}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	resp, err := (&http.Client{Transport: transport}).Get(down.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(httpretry.ResultOf(resp))
+	showResult((&http.Client{Transport: transport}).Get(down.URL))
 	// Output:
 	// {10 attempts_exhausted false}
 }
@@ -1020,20 +877,13 @@ func ExampleBudget() {
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
 		Budget: budget, Backoff: strategies.Constant{}}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
 	for _, off := range []bool{false, true} {
 		budget.off.Store(off)
-		resp, err := client.Get(down.URL)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(httpretry.ResultOf(resp))
-		_ = resp.Body.Close()
+		showResult(client.Get(down.URL))
 	}
 	// Output:
 	// {3 attempts_exhausted false}
@@ -1055,16 +905,14 @@ func ExampleCooldown() {
 		CooldownKey: func(r *http.Request) string { return r.Header.Get("Authorization") },
 	}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
 
 	for _, user := range []string{"ann", "ann", "bob"} {
 		req, err := http.NewRequest(http.MethodGet, srv.URL, nil)
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		req.SetBasicAuth(user, "secret")
 		resp, err := client.Do(req)
@@ -1072,8 +920,7 @@ func ExampleCooldown() {
 			fmt.Println(user, "has to wait")
 			continue
 		} else if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		fmt.Println(user, resp.Status)
 		_ = resp.Body.Close()
