@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/strategies"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/retrytest"
 )
 
 // breaker is a circuit breaker for one host.
@@ -54,41 +55,11 @@ func (b breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, httpretry.WithOutcome(err, httpretry.Final) // no retry
 }
 
-// TestBreaker checks that a request fails at once while the circuit is open,
-// and that the breaker counts attempts.
-func TestBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := play(503, 503, 503, 503, 503, 503, 200)
-		client := newClient(t, httpretry.Config{
-			Base: newBreaker(server),
-			Policy: httpretry.Policy{
-				Backoff: strategies.Constant{Wait: time.Second}, Budget: httpretry.Unlimited{},
-			},
-		})
-		// By default, it opens after six failures in a row.
-		for range 2 {
-			assert.Equal(t, 503, status(t, client, request(t, "GET", "")))
-		}
-		start := time.Now()
-		_, err := client.Do(request(t, "PUT", "data"))
-		assert.ErrorIs(t, err, gobreaker.ErrOpenState)
-		assert.Zero(t, time.Since(start))
-		assert.Equal(t, 6, server.count())
-
-		time.Sleep(time.Minute + 1)
-		assert.Equal(t, 200, status(t, client, request(t, "PUT", "data")))
-		assert.Equal(t, 7, server.count())
-	})
-}
-
 // TestBreakerIgnoresCancels checks that requests that their caller cancels do
 // not open the circuit.
 func TestBreakerIgnoresCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hang := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		})
+		hang := contract.Play(retrytest.Hang())
 		client := newClient(t, httpretry.Config{Base: newBreaker(hang)})
 		for range 10 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -103,17 +74,17 @@ func TestBreakerIgnoresCancels(t *testing.T) {
 // TestBreakerCountsTimeouts checks that attempts that AttemptTimeout ends open
 // the circuit, although their contexts are canceled.
 func TestBreakerCountsTimeouts(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done()
-	}))
-	defer srv.Close()
-	client := newClient(t, httpretry.Config{
-		Base: newBreaker(http.DefaultTransport),
-		Policy: httpretry.Policy{
-			MaxAttempts: 7, AttemptTimeout: 10 * time.Millisecond, Budget: httpretry.Unlimited{},
-			Backoff: strategies.Constant{Wait: time.Millisecond},
-		},
+	synctest.Test(t, func(t *testing.T) {
+		base := faults.Pipe(t, func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		})
+		client := newClient(t, httpretry.Config{
+			Base: newBreaker(base),
+			Policy: httpretry.Policy{
+				MaxAttempts: 7, AttemptTimeout: time.Second, Budget: httpretry.Unlimited{},
+			},
+		})
+		_, err := client.Get("http://api.example.com/")
+		assert.ErrorIs(t, err, gobreaker.ErrOpenState)
 	})
-	_, err := client.Get(srv.URL)
-	assert.ErrorIs(t, err, gobreaker.ErrOpenState)
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -73,82 +75,58 @@ func newGateway(base http.RoundTripper, a, b *url.URL) (http.Handler, error) {
 
 const mainHost, otherHost = "api.example.com", "other.example.com"
 
-func newWithFallback(t *testing.T, base http.RoundTripper) *http.Client {
+// hosts has the script of each host.
+type hosts map[string]*contract.Script
+
+func (h hosts) RoundTrip(req *http.Request) (*http.Response, error) {
+	return h[req.URL.Host].RoundTrip(req)
+}
+
+// newHosts returns a host with one answer to all requests, and another one that
+// answers 200 after these steps.
+func newHosts(main contract.Step, other ...contract.Step) hosts {
+	return hosts{
+		mainHost:  contract.Play(main),
+		otherHost: contract.Play(append(other, contract.Step{Takes: 10 * time.Millisecond})...),
+	}
+}
+
+func newWithFallback(t *testing.T, base hosts) *http.Client {
 	layer := fallback{base, map[string]string{mainHost: otherHost}}
 	return newClient(t, httpretry.Config{Base: layer, Policy: layer.policy()})
-}
-
-// hosts is two hosts. It records when each of them got a request.
-type hosts struct {
-	main  func(*http.Request) *http.Response
-	waits []string // the Retry-After of other's responses before its first 200
-
-	mu    sync.Mutex
-	asked map[string][]time.Time
-}
-
-func (h *hosts) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		defer req.Body.Close()
-	}
-	h.mu.Lock()
-	if h.asked == nil {
-		h.asked = make(map[string][]time.Time)
-	}
-	h.asked[req.URL.Host] = append(h.asked[req.URL.Host], time.Now())
-	n := len(h.asked[req.URL.Host])
-	h.mu.Unlock()
-	switch {
-	case req.URL.Host == mainHost:
-		return h.main(req), nil
-	case n <= len(h.waits):
-		return respond(req, 503, http.Header{"Retry-After": {h.waits[n-1]}}), nil
-	}
-	time.Sleep(10 * time.Millisecond)
-	return respond(req, 200, nil), nil
-}
-
-// answer returns a function that answers with a status and a header.
-func answer(status int, header http.Header) func(*http.Request) *http.Response {
-	return func(req *http.Request) *http.Response { return respond(req, status, header) }
 }
 
 // TestFallback checks that the other host is asked at once, however long a wait
 // the first one asks for, and that no other request waits, either.
 func TestFallback(t *testing.T) {
 	later := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC) // the bubble begins in 2000
-	for name, header := range map[string]http.Header{
+	for name, header := range map[string][]string{
 		"none":              nil,
-		"a while":           {"Retry-After": {"30"}},
-		"more than allowed": {"Retry-After": {"3600"}},
-		"a date":            {"Retry-After": {later.Format(http.TimeFormat)}},
-		"RateLimit":         {"Ratelimit": {`"default";r=0;t=30`}},
+		"a while":           {"Retry-After", "30"},
+		"more than allowed": {"Retry-After", "3600"},
+		"a date":            {"Retry-After", later.Format(http.TimeFormat)},
+		"RateLimit":         {"Ratelimit", `"default";r=0;t=30`},
 	} {
 		for _, code := range []int{429, 503} {
-			t.Run(fmt.Sprint(name, " ", code), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base := &hosts{main: answer(code, header)}
-					client := newWithFallback(t, base)
+			contract.Bubble(t, fmt.Sprint(name, " ", code), func(t *testing.T) {
+				base := newHosts(contract.Status(code, header...))
+				client := newWithFallback(t, base)
 
-					// A POST is not sent twice.
-					assert.Equal(t, code, status(t, client, request(t, "POST", "data")))
-					// Nor does a cool-down that another policy has begun delay the retries.
-					once := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-					assert.Equal(t, code, status(t, client, request(t, "GET", "").WithContext(once)))
+				// A POST is not sent twice.
+				assert.Equal(t, code, status(t, client, request(t, "POST", "data")))
+				// Nor does a cool-down that another policy has begun delay the retries.
+				once := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
+				assert.Equal(t, code, status(t, client, request(t, "GET", "").WithContext(once)))
 
-					start := time.Now()
-					var requests sync.WaitGroup
-					for range 20 {
-						requests.Go(func() {
-							assert.Equal(t, 200, status(t, client, request(t, "PUT", "data")))
-						})
-					}
-					requests.Wait()
-					require.Len(t, base.asked[otherHost], 20)
-					for _, at := range base.asked[otherHost] {
-						assert.Less(t, at.Sub(start), 5*time.Millisecond)
-					}
-				})
+				var requests sync.WaitGroup
+				for range 20 {
+					requests.Go(func() {
+						assert.Equal(t, 200, status(t, client, request(t, "PUT", "data")))
+					})
+				}
+				requests.Wait()
+				require.Len(t, base[otherHost].Attempts(), 20)
+				assert.Less(t, base[otherHost].Attempts()[19].At, 5*time.Millisecond)
 			})
 		}
 	}
@@ -158,7 +136,8 @@ func TestFallback(t *testing.T) {
 // for is kept, also by the retry of another request.
 func TestFallbackWaitsForTheOtherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &hosts{waits: []string{"7"}, main: answer(503, http.Header{"Retry-After": {"3600"}})}
+		base := newHosts(contract.Status(503, "Retry-After", "3600"),
+			contract.Status(503, "Retry-After", "7"))
 		client := newWithFallback(t, base)
 		var requests sync.WaitGroup
 		for i := range 2 {
@@ -168,10 +147,8 @@ func TestFallbackWaitsForTheOtherHost(t *testing.T) {
 			})
 		}
 		requests.Wait()
-		require.Len(t, base.asked[otherHost], 3)
-		for _, at := range base.asked[otherHost][1:] {
-			assert.GreaterOrEqual(t, at.Sub(base.asked[otherHost][0]), 7*time.Second)
-		}
+		require.Len(t, base[otherHost].Attempts(), 3)
+		assert.GreaterOrEqual(t, base[otherHost].Waits()[0], 7*time.Second)
 	})
 }
 
@@ -179,14 +156,10 @@ func TestFallbackWaitsForTheOtherHost(t *testing.T) {
 // first attempt.
 func TestFallbackFromAHostThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &hosts{main: func(req *http.Request) *http.Response {
-			<-req.Context().Done()
-			return respond(req, 504, nil)
-		}}
-		start := time.Now()
+		base := newHosts(retrytest.Hang())
 		assert.Equal(t, 200, status(t, newWithFallback(t, base), request(t, "GET", "")))
-		require.Len(t, base.asked[otherHost], 1)
-		assert.Equal(t, time.Second, base.asked[otherHost][0].Sub(start))
+		require.Len(t, base[otherHost].Attempts(), 1)
+		assert.Equal(t, time.Second, base[otherHost].Attempts()[0].At)
 	})
 }
 
@@ -203,23 +176,21 @@ func TestGateway(t *testing.T) {
 		{"PUT", "1", []int{200, 503}, 1, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			base := &hosts{main: answer(503, http.Header{"Retry-After": {"30"}})}
+			base := newHosts(contract.Status(503, "Retry-After", "30"))
 			gateway, err := newGateway(base, &url.URL{Scheme: "https", Host: mainHost},
 				&url.URL{Scheme: "https", Host: otherHost})
 			require.NoError(t, err)
-			var statuses []int
 			start := time.Now()
-			for range tt.want {
+			for _, want := range tt.want {
 				req := httptest.NewRequest(tt.method, "/items/7", http.NoBody)
 				req.Header.Set("Retry-Attempt", tt.inbound)
 				recorder := httptest.NewRecorder()
 				gateway.ServeHTTP(recorder, req)
-				statuses = append(statuses, recorder.Code)
+				assert.Equal(t, want, recorder.Code)
 			}
-			assert.Equal(t, tt.want, statuses)
 			assert.Less(t, time.Since(start), time.Second)
-			assert.Len(t, base.asked[mainHost], tt.main)
-			assert.Len(t, base.asked[otherHost], tt.other)
+			assert.Len(t, base[mainHost].Attempts(), tt.main)
+			assert.Len(t, base[otherHost].Attempts(), tt.other)
 		})
 	}
 }

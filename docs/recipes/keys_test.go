@@ -2,6 +2,7 @@ package recipes_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/policies"
 )
 
 func newKeys(base http.RoundTripper) (*http.Client, error) {
@@ -51,46 +54,66 @@ func (r repeatable) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// TestKeys sends two POSTs to each service, which answers 503 to the first
-// attempt. Both attempts of a request have one key, and two requests have two.
+// TestKeys sends two POSTs to each service, which fails the first attempt of each.
+// Both attempts of a request have one key, and two requests have two. A 409 of
+// LINE ends a request, because a request with that key was accepted.
 func TestKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for host, headers := range map[string][]string{
-			"api.line.me":               {"X-Line-Retry-Key"},
-			"a.communication.azure.com": {"Repeatability-Request-Id", "Repeatability-First-Sent"},
-		} {
-			server := play(503, 200, 503, 200)
+	for host, tt := range map[string]struct {
+		second  int // the status of the second attempts
+		headers []string
+	}{
+		"api.line.me": {409, []string{"X-Line-Retry-Key"}},
+		"a.communication.azure.com": {
+			200, []string{"Repeatability-Request-Id", "Repeatability-First-Sent"}},
+	} {
+		contract.Bubble(t, host, func(t *testing.T) {
+			server := play(503, tt.second, 503, tt.second)
 			client, err := newKeys(server)
 			require.NoError(t, err)
 			for range 2 {
 				req := request(t, "POST", "data")
 				req.URL.Host = host
-				assert.Equal(t, 200, status(t, client, req))
+				assert.Equal(t, tt.second, status(t, client, req))
 				time.Sleep(time.Second) // the unit of Repeatability-First-Sent
 			}
-			for _, header := range headers {
+			for _, header := range tt.headers {
 				values := server.headers(header)
 				require.Len(t, values, 4)
 				assert.Equal(t, values[0], values[1], header)
 				assert.Equal(t, values[2], values[3], header)
 				assert.NotEqual(t, values[0], values[2], header)
 			}
-			_, err = uuid.Parse(server.headers(headers[0])[0])
+			_, err = uuid.Parse(server.headers(tt.headers[0])[0])
 			assert.NoError(t, err)
-		}
-	})
+		})
+	}
 }
 
-// TestLineConflict checks that a 409 of LINE ends a request, because a request
-// with that key was accepted.
-func TestLineConflict(t *testing.T) {
+// webhooks is the policy of a sender of webhooks.
+func webhooks() httpretry.Policy {
+	policy := policies.Background(24 * time.Hour)
+	policy.AttemptTimeout = 15 * time.Second
+	policy.IdempotencyHeader = "Webhook-Id" // a receiver ignores an ID that it knows
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		// A receiver that is being deployed may answer with any status.
+		if resp != nil && resp.StatusCode >= 300 && resp.StatusCode != http.StatusGone {
+			return httpretry.Transient
+		}
+		return policy.Outcome(req, resp, err)
+	}
+	return policy
+}
+
+// TestWebhooks checks which answers of a receiver are retried, with the same ID.
+func TestWebhooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := play(500, 409)
-		client, err := newKeys(server)
-		require.NoError(t, err)
-		req := request(t, "POST", "data")
-		req.URL.Host = "api.line.me"
-		assert.Equal(t, 409, status(t, client, req))
-		assert.Equal(t, 2, server.count())
+		for _, answers := range [][]int{{500, 302, 404, 204}, {410}} {
+			receiver := play(answers...)
+			client := newClient(t, httpretry.Config{Base: receiver, Policy: webhooks()})
+			req := request(t, "POST", `{"type":"paid"}`)
+			req.Header.Set("Webhook-Id", "msg_1")
+			assert.Equal(t, answers[len(answers)-1], status(t, client, req))
+			assert.Equal(t, slices.Repeat([]string{"msg_1"}, len(answers)), receiver.headers("Webhook-Id"))
+		}
 	})
 }

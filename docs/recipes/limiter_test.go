@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -76,32 +79,11 @@ func (b slotBody) Close() error {
 // waits for its retry leaves its place to others.
 func TestPerHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		now, most, firsts := map[string]int{}, map[string]int{}, 0
-		leave := func(host string) {
-			mu.Lock()
-			defer mu.Unlock()
-			now[host]--
-		}
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			host := req.URL.Host
-			now[host]++
-			most[host] = max(most[host], now[host])
-			code := http.StatusOK
-			if httpretry.Attempt(req.Context()) > 1 {
-				assert.Equal(t, 10, firsts, "all first attempts are sent before a retry")
-			} else if host == "a.example.com" {
-				firsts++
-				code = http.StatusServiceUnavailable
-			}
-			resp := respond(req, code, nil)
-			resp.Body = slotBody{http.NoBody, func() { leave(host) }}
-			return resp, nil
-		})
+		failing := play(append(slices.Repeat([]int{503}, 10), 200)...)
+		working := play(200)
 		client := newClient(t, httpretry.Config{
-			Base: &perHost{next: base, n: 2},
+			Base: &perHost{n: 2, next: hosts{
+				"a.example.com": failing.Script, "b.example.com": working.Script}},
 			Policy: httpretry.Policy{
 				Cooldown: httpretry.CooldownWait, Budget: httpretry.Unlimited{},
 				Backoff: strategies.Constant{Wait: time.Minute},
@@ -120,93 +102,71 @@ func TestPerHost(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Equal(t, map[string]int{"a.example.com": 2, "b.example.com": 2}, most)
-
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		layer := &perHost{next: base} // no room
-		_, err := layer.RoundTrip(request(t, "POST", "data").WithContext(ctx))
-		assert.True(t, httpretry.IsUnprocessed(err))
-	})
-}
-
-// TestLimiter counts the most requests that arrive within a second, if each of
-// a hundred needs a retry.
-func TestLimiter(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		min, max int // in the busiest second
-	}{
-		{"below", 10, 11},
-		{"above", 15, 40},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := &script{statuses: []int{http.StatusOK}}
-				limiter := rate.NewLimiter(10, 1)
-				var base http.RoundTripper = roundTripFunc(func(req *http.Request) (*http.Response, error) {
-					resp, err := server.RoundTrip(req)
-					if req.Header.Get("Retry-Attempt") == "" {
-						return respond(req, http.StatusServiceUnavailable, nil), err
-					}
-					return resp, err
-				})
-				if tt.name == "below" {
-					base = limited{base, limiter}
-				}
-				client := newClient(t, httpretry.Config{Base: base})
-				if tt.name == "above" {
-					client.Transport = limited{client.Transport, limiter}
-				}
-				ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{
-					Budget: httpretry.Unlimited{}, Backoff: strategies.Constant{Wait: 2 * time.Second},
-				})
-				var wg sync.WaitGroup
-				for range 100 {
-					wg.Go(func() {
-						assert.Equal(t, http.StatusOK, status(t, client, request(t, "GET", "").WithContext(ctx)))
-					})
-				}
-				wg.Wait()
-				assert.Equal(t, 200, server.count())
-				assert.GreaterOrEqual(t, busiestSecond(server.sent), tt.min)
-				assert.LessOrEqual(t, busiestSecond(server.sent), tt.max)
-			})
-		})
-	}
-}
-
-// busiestSecond returns the most requests that arrived within a second.
-func busiestSecond(requests []sent) int {
-	most := 0
-	for i, first := range requests {
-		n := i
-		for n < len(requests) && requests[n].at < first.at+time.Second {
-			n++
+		require.Equal(t, 20, failing.count())
+		for i := range 10 {
+			twoInASecond := time.Duration(i/2) * time.Second
+			assert.Equal(t, twoInASecond, working.Attempts()[i].At)
+			assert.Zero(t, failing.Attempts()[i].At)
+			assert.Equal(t, time.Minute+twoInASecond, failing.Attempts()[10+i].At)
 		}
-		most = max(most, n-i)
-	}
-	return most
+	})
 }
 
-// TestLimiterThatTimesOut checks that even a POST is retried, with its body, if
-// its AttemptTimeout ends while it waits for the limiter.
-func TestLimiterThatTimesOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := play(http.StatusOK)
-		limiter := rate.NewLimiter(rate.Every(time.Minute), 1)
-		assert.True(t, limiter.Allow())
-		client := newClient(t, httpretry.Config{
-			Base: limited{server, limiter},
-			Policy: httpretry.Policy{
-				AttemptTimeout: 10 * time.Second, MaxAttempts: -1, Budget: httpretry.Unlimited{},
-				Backoff: strategies.Constant{Wait: 20 * time.Second},
-			},
+// TestLimiter counts the requests that arrive within a second, if each of a
+// hundred needs a retry.
+func TestLimiter(t *testing.T) {
+	for name, want := range map[string]float64{"below": 10, "above": 20} {
+		contract.Bubble(t, name, func(t *testing.T) {
+			server := contract.Play(retrytest.Func(func(req *http.Request) (*http.Response, error) {
+				if httpretry.Attempt(req.Context()) == 1 {
+					return respond(req, http.StatusServiceUnavailable)
+				}
+				return respond(req, http.StatusOK)
+			}))
+			var base http.RoundTripper = server
+			limiter := rate.NewLimiter(10, 1)
+			if name == "below" {
+				base = limited{base, limiter}
+			}
+			client := newClient(t, httpretry.Config{
+				Base: base,
+				Policy: httpretry.Policy{
+					Budget: httpretry.Unlimited{}, Backoff: strategies.Constant{Wait: 2 * time.Second},
+				},
+			})
+			if name == "above" {
+				client.Transport = limited{client.Transport, limiter}
+			}
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() {
+					assert.Equal(t, http.StatusOK, status(t, client, request(t, "GET", "")))
+				})
+			}
+			wg.Wait()
+			assert.Len(t, server.Attempts(), 200)
+			inSecond := map[time.Duration]int{}
+			for _, r := range server.Attempts() {
+				inSecond[r.At/time.Second]++
+			}
+			for second := range 8 {
+				assert.InDelta(t, want, inSecond[time.Duration(2+second)], 1)
+			}
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		assert.Equal(t, http.StatusOK, status(t, client, request(t, "POST", "data").WithContext(ctx)))
-		assert.Equal(t, []string{"data"}, server.bodies())
-		assert.NotEmpty(t, server.headers("Retry-Attempt")[0])
-	})
+	}
+}
+
+// TestCanceledWaits checks that a request that is canceled while it waits, such as
+// by AttemptTimeout, counts as not sent, and that its body is closed.
+func TestCanceledWaits(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, layer := range []http.RoundTripper{limited{limiter: rate.NewLimiter(1, 1)}, &perHost{}} {
+		body := contract.Counted("data")
+		req := contract.Streamed(t, "POST", "https://api.example.com/", body)
+		_, err := layer.RoundTrip(req.WithContext(ctx))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.True(t, httpretry.IsUnprocessed(err))
+		assert.Equal(t, 1, body.Closes())
+	}
 }

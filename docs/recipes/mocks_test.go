@@ -1,12 +1,12 @@
 package recipes_test
 
 import (
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/h2non/gock"
 	"github.com/jarcoal/httpmock"
@@ -15,8 +15,30 @@ import (
 	"gopkg.in/dnaeon/go-vcr.v4/pkg/recorder"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
+
+func TestRetrytest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := retrytest.Base(t,
+			retrytest.Status(503),
+			retrytest.RetryAfter("2"),
+			retrytest.Reset(),
+			retrytest.Status(200),
+		)
+		policy := httpretry.Policy{MaxAttempts: 4}
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+		resp, err := client.Get("https://api.example.com/") // waits in virtual time
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.GreaterOrEqual(t, base.Waits()[1], 2*time.Second)
+	})
+}
 
 func TestHTTPMock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -56,53 +78,31 @@ func TestGock(t *testing.T) {
 // TestMockedDefaultTransport checks that a nil Base does not use a mock in
 // http.DefaultTransport.
 func TestMockedDefaultTransport(t *testing.T) {
-	srv := httptest.NewServer(play(200))
-	defer srv.Close()
+	url := serve(t, proxy("", play(200)))
 	httpmock.Activate(t)
 	httpmock.RegisterNoResponder(httpmock.NewStringResponder(404, "the mock"))
-	for _, tt := range []struct {
-		base http.RoundTripper
-		want int
-	}{{nil, 200}, {http.DefaultTransport, 404}} {
-		client := newClient(t, httpretry.Config{Base: tt.base})
-		resp, err := client.Get(srv.URL)
-		require.NoError(t, err)
-		resp.Body.Close()
-		assert.Equal(t, tt.want, resp.StatusCode)
-	}
-}
-
-// newRecorded returns a client that records responses in a cassette, or plays
-// them if the cassette exists.
-func newRecorded(cassette string) (*http.Client, *recorder.Recorder, error) {
-	vcr, err := recorder.New(cassette, recorder.WithSkipRequestLatency(true))
-	if err != nil {
-		return nil, nil, err
-	}
-	transport, err := httpretry.New(httpretry.Config{
-		Base:   vcr,
-		Policy: httpretry.Policy{Backoff: strategies.Constant{}}, // no waits
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return &http.Client{Transport: transport}, vcr, nil
+	own := newClient(t, httpretry.Config{})
+	assert.Equal(t, 200, status(t, own, contract.Request(t, "GET", url, "")))
+	mocked := newClient(t, httpretry.Config{Base: http.DefaultTransport})
+	assert.Equal(t, 404, status(t, mocked, contract.Request(t, "GET", url, "")))
 }
 
 // TestVCR records a retry, and plays it when the server is gone.
 func TestVCR(t *testing.T) {
 	server := play(503, 200)
-	srv := httptest.NewServer(server)
+	srv := httptest.NewServer(proxy("", server))
 	defer srv.Close()
 	cassette := filepath.Join(t.TempDir(), "cassette")
 	for range 2 {
-		client, vcr, err := newRecorded(cassette)
+		vcr, err := recorder.New(cassette, recorder.WithSkipRequestLatency(true))
 		require.NoError(t, err)
-		resp, err := client.Get(srv.URL)
+		transport, err := httpretry.New(httpretry.Config{
+			Base:   vcr,
+			Policy: httpretry.Policy{Backoff: strategies.Constant{}}, // no waits
+		})
 		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
-		resp.Body.Close()
+
+		resp := contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, 1, httpretry.ResultOf(resp).Attempts, "the response has a Request of the recorder")
 		require.NoError(t, vcr.Stop())

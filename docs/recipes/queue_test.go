@@ -1,22 +1,23 @@
 package recipes_test
 
 import (
-	"crypto/tls"
-	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -49,7 +50,7 @@ func chargeAll(client *http.Client, charges []charge) (again, unknown []charge) 
 func TestQueue(t *testing.T) {
 	var mu sync.Mutex
 	made := map[string]int{}
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	base, srv := contract.Serve(t, contract.HTTP2, func(w http.ResponseWriter, r *http.Request) {
 		id, err := io.ReadAll(r.Body)
 		if r.URL.Path == "/busy" || err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable) // before it does anything
@@ -61,26 +62,14 @@ func TestQueue(t *testing.T) {
 		if r.URL.Path == "/reset" {
 			panic(http.ErrAbortHandler)
 		}
-	}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
+	})
 	leaving := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.NoError) })
-	refused := httptest.NewServer(nil)
-	refused.Close()
-
-	ca := x509.NewCertPool()
-	ca.AddCert(srv.Certificate())
-	base := faults.HTTP2Base(t)
-	base.TLSClientConfig = &tls.Config{RootCAs: ca}
-	base.Protocols.SetHTTP2(true)
 	// The API answers with 503 before it has done anything.
 	policy := policies.Statuses(httpretry.Policy{Backoff: strategies.Constant{}}, httpretry.Unprocessed, 503)
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
-	require.NoError(t, err)
-	client := &http.Client{Transport: transport}
+	client := newClient(t, httpretry.Config{Base: base, Policy: policy})
 
-	urls := []string{srv.URL, srv.URL + "/busy", srv.URL + "/reset", refused.URL}
+	urls := []string{
+		srv.URL, srv.URL + "/busy", srv.URL + "/reset", "http://" + faults.Refused(t)}
 	charges := []charge{{leaving.URL(), "the first charge"}}
 	for i := range 20 {
 		charges = append(charges, charge{urls[i%len(urls)], fmt.Sprintf("charge %d", i)})
@@ -97,5 +86,44 @@ func TestQueue(t *testing.T) {
 	assert.Len(t, made, len(charges))
 	for id, n := range made {
 		assert.Equal(t, 1, n, id)
+	}
+}
+
+// pauseWithoutBudget waits if the request that ended with resp or err got no retry
+// because the budget of its host is used up.
+func pauseWithoutBudget(resp *http.Response, err error, pause time.Duration) {
+	failed, ok := errors.AsType[*httpretry.Error](err)
+	if ok && failed.Reason == httpretry.ReasonBudget ||
+		httpretry.ResultOf(resp).Reason == httpretry.ReasonBudget {
+		time.Sleep(pause)
+	}
+}
+
+// Only a request that the budget has refused a retry makes the worker pause,
+// whether it ended with a response or with an error.
+func TestWorker(t *testing.T) {
+	used := &httpretry.HostBudget{Burst: -1}
+	for name, tt := range map[string]struct {
+		answer contract.Step
+		budget httpretry.Budget
+		pause  time.Duration
+	}{
+		"503":              {retrytest.Status(503), used, time.Second},
+		"error":            {retrytest.Reset(), used, time.Second},
+		"503, with budget": {retrytest.Status(503), nil, 0},
+		"200":              {retrytest.Status(200), used, 0},
+	} {
+		contract.Bubble(t, name, func(t *testing.T) {
+			client := newClient(t, httpretry.Config{
+				Base: contract.Play(tt.answer), Policy: httpretry.Policy{Budget: tt.budget}})
+			resp, err := client.Do(request(t, "GET", ""))
+			assert.Equal(t, tt.answer.Err != nil, err != nil)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			start := time.Now()
+			pauseWithoutBudget(resp, err, time.Second)
+			assert.Equal(t, tt.pause, time.Since(start))
+		})
 	}
 }

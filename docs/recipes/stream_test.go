@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/retrytest"
 )
 
 // stream calls event with the data of each event, until event reports that it
@@ -46,28 +48,21 @@ func stream(open func(after string) (*http.Response, error),
 	return io.ErrUnexpectedEOF // even the rest has brought no event
 }
 
-// parts answers with one part of a stream after another. The last one remains.
-// Each part but those that end with [DONE] breaks off.
-type parts struct {
-	texts   []string
-	headers []string // of Last-Event-ID
+// part answers with a part of a stream. Each part but those that end with [DONE]
+// breaks off.
+func part(text string) contract.Step {
+	return retrytest.Func(func(*http.Request) (*http.Response, error) {
+		var end io.Reader = strings.NewReader("")
+		if !strings.HasSuffix(text, "[DONE]\n\n") {
+			end = iotest.ErrReader(io.ErrUnexpectedEOF)
+		}
+		return &http.Response{
+			StatusCode: 200, ProtoMajor: 1, ContentLength: -1,
+			Header: http.Header{"Content-Type": {"text/event-stream"}},
+			Body:   io.NopCloser(io.MultiReader(strings.NewReader(text), end)),
+		}, nil
+	})
 }
-
-func (p *parts) RoundTrip(req *http.Request) (*http.Response, error) {
-	text := p.texts[min(len(p.headers), len(p.texts)-1)]
-	p.headers = append(p.headers, req.Header.Get("Last-Event-ID"))
-	resp := respond(req, 200, http.Header{"Content-Type": {"text/event-stream"}})
-	resp.ContentLength = -1
-	resp.Body = io.NopCloser(strings.NewReader(text))
-	if !strings.HasSuffix(text, "[DONE]\n\n") {
-		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(text), broken{}))
-	}
-	return resp, nil
-}
-
-type broken struct{}
-
-func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // TestStream checks which events the caller gets, and after which ID a stream
 // goes on that has broken off.
@@ -87,26 +82,27 @@ func TestStream(t *testing.T) {
 		"no progress": {[]string{"id: 1\ndata: a\n\n", "data: b"}, "a,",
 			[]string{"", "1", "1", "1"}, io.ErrUnexpectedEOF},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, text := &parts{texts: tt.parts}, ""
-				client := newClient(t, httpretry.Config{
-					Base: base, Policy: httpretry.Policy{ReadAhead: 64 << 10}})
-				err := stream(func(after string) (*http.Response, error) {
-					req := request(t, "GET", "")
-					req.Header.Set("Last-Event-ID", after)
-					return client.Do(req)
-				}, func(data string) bool {
-					if data == "[DONE]" {
-						return true
-					}
-					text += data + ","
-					return false
-				})
-				require.ErrorIs(t, err, tt.err)
-				assert.Equal(t, tt.want, text)
-				assert.Equal(t, tt.after, base.headers)
+		contract.Bubble(t, name, func(t *testing.T) {
+			var parts []contract.Step
+			for _, text := range tt.parts {
+				parts = append(parts, part(text))
+			}
+			server, got := script{contract.Play(parts...)}, ""
+			client := newClient(t, httpretry.Config{
+				Base: server, Policy: httpretry.Policy{ReadAhead: 64 << 10}})
+			err := stream(func(after string) (*http.Response, error) {
+				req := request(t, "GET", "")
+				req.Header.Set("Last-Event-ID", after)
+				return client.Do(req)
+			}, func(data string) bool {
+				if data != "[DONE]" {
+					got += data + ","
+				}
+				return data == "[DONE]"
 			})
+			require.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.want, got)
+			assert.Equal(t, tt.after, server.headers("Last-Event-ID"))
 		})
 	}
 }

@@ -17,27 +17,14 @@ import (
 
 // tenants has a budget for each tenant, so that the failures of one do not use
 // up the retries of another.
-type tenants struct {
-	mu      sync.Mutex
-	budgets map[string]*httpretry.HostBudget
-}
-
-func (t *tenants) budget(tenant string) *httpretry.HostBudget {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	budget := t.budgets[tenant]
-	if budget == nil {
-		budget = &httpretry.HostBudget{Burst: 2}
-		t.budgets[tenant] = budget
-	}
-	return budget
-}
+type tenants struct{ budgets sync.Map }
 
 // with returns a context for the requests of a tenant. They follow the policy
 // of their host, but for the budget.
 func (t *tenants) with(ctx context.Context, tenant string) context.Context {
+	budget, _ := t.budgets.LoadOrStore(tenant, &httpretry.HostBudget{Burst: 2})
 	return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
-		p.Budget = t.budget(tenant)
+		p.Budget = budget.(*httpretry.HostBudget)
 		return p
 	})
 }
@@ -50,21 +37,39 @@ func perTenant() httpretry.Policy {
 	}
 }
 
+// attempts returns a base transport that answers each attempt with the status
+// that next returns. A 429 has a Retry-After of 30 seconds.
+func attempts(next func(*http.Request) int) roundTripFunc {
+	return func(req *http.Request) (*http.Response, error) {
+		if status := next(req); status != http.StatusTooManyRequests {
+			return respond(req, status)
+		}
+		return respond(req, http.StatusTooManyRequests, "Retry-After", "30")
+	}
+}
+
+// get returns a request for a path.
+func get(t *testing.T, path string) *http.Request {
+	t.Helper()
+	req := request(t, "GET", "")
+	req.URL.Path = path
+	return req
+}
+
 // TestBadEndpoint checks that the policy of choosing.md keeps a path that fails
-// from delaying the other paths of its host, and from using up their retries.
+// from delaying the other paths of its host.
 func TestBadEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		next := map[string]int{"/items": 200}
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			answer, header := next[req.URL.Path], http.Header{}
-			next["/items"] = http.StatusOK
-			if answer == http.StatusTooManyRequests {
-				header.Set("Retry-After", "30")
-			}
-			return respond(req, answer, header), nil
-		})
 		client := newClient(t, httpretry.Config{
-			Base: base,
+			Base: attempts(func(req *http.Request) int {
+				switch {
+				case req.URL.Path == "/search":
+					return http.StatusTooManyRequests
+				case httpretry.Attempt(req.Context()) == 1:
+					return http.StatusServiceUnavailable
+				}
+				return http.StatusOK
+			}),
 			Policies: map[string]httpretry.Policy{
 				"api.example.com/search": {
 					Budget:      new(httpretry.HostBudget),
@@ -72,22 +77,11 @@ func TestBadEndpoint(t *testing.T) {
 				},
 			},
 		})
-		send := func(path string, answer int) int {
-			next[path] = answer
-			req := request(t, "GET", "")
-			req.URL.Path = path
-			return status(t, client, req)
-		}
-
-		for range 10 {
-			assert.Equal(t, 503, send("/search", 503))
-			assert.Equal(t, 200, send("/items", 503))
-		}
 		var wg sync.WaitGroup
-		wg.Go(func() { assert.Equal(t, 429, send("/search", 429)) })
+		wg.Go(func() { assert.Equal(t, 429, status(t, client, get(t, "/search"))) })
 		synctest.Wait()
 		start := time.Now()
-		assert.Equal(t, 200, send("/items", 503))
+		assert.Equal(t, 200, status(t, client, get(t, "/items")))
 		assert.Less(t, time.Since(start), 10*time.Second)
 		wg.Wait()
 	})
@@ -98,12 +92,11 @@ func TestBadEndpoint(t *testing.T) {
 // on /items fail at random.
 func otherPaths(t *testing.T, policies map[string]httpretry.Policy) (share float64) {
 	synctest.Test(t, func(t *testing.T) {
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			answer := http.StatusOK
+		base := attempts(func(req *http.Request) int {
 			if req.URL.Path == "/search" || rand.IntN(10) == 0 {
-				answer = http.StatusServiceUnavailable
+				return http.StatusServiceUnavailable
 			}
-			return respond(req, answer, http.Header{}), nil
+			return http.StatusOK
 		})
 		client := newClient(t, httpretry.Config{Base: base, Policies: policies})
 		const seconds, perSecond = 300, 10
@@ -111,10 +104,8 @@ func otherPaths(t *testing.T, policies map[string]httpretry.Policy) (share float
 		var ok atomic.Int64
 		for range seconds * perSecond {
 			for _, path := range []string{"/search", "/items"} {
-				req := request(t, "GET", "")
-				req.URL.Path = path
 				all.Go(func() {
-					if status(t, client, req) == http.StatusOK {
+					if status(t, client, get(t, path)) == http.StatusOK {
 						ok.Add(1)
 					}
 				})
@@ -127,7 +118,8 @@ func otherPaths(t *testing.T, policies map[string]httpretry.Policy) (share float
 	return share
 }
 
-// TestOtherPaths checks the figures of choosing.md.
+// TestOtherPaths checks the figures of choosing.md: a path with a budget of its
+// own does not use up the retries of the others.
 func TestOtherPaths(t *testing.T) {
 	one, own := otherPaths(t, nil), otherPaths(t, map[string]httpretry.Policy{
 		"api.example.com/search": {Budget: new(httpretry.HostBudget)}})
@@ -141,18 +133,14 @@ func TestOtherPaths(t *testing.T) {
 func TestTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := map[string][]int{}
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		base := attempts(func(req *http.Request) int {
 			tenant := req.Header.Get("Authorization")
-			left := answers[tenant]
-			answers[tenant] = left[1:]
-			header := http.Header{}
-			if left[0] == http.StatusTooManyRequests {
-				header.Set("Retry-After", "30")
-			}
-			return respond(req, left[0], header), nil
+			answer := answers[tenant][0]
+			answers[tenant] = answers[tenant][1:]
+			return answer
 		})
 		client := newClient(t, httpretry.Config{Base: base, Policy: perTenant()})
-		all := &tenants{budgets: map[string]*httpretry.HostBudget{}}
+		all := new(tenants)
 		send := func(tenant string, statuses ...int) (*http.Response, time.Duration) {
 			answers[tenant] = statuses
 			req := request(t, "PUT", "data").WithContext(all.with(t.Context(), tenant))

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,10 +13,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // bearer adds a token to each attempt. After a 401, it sends the attempt once
@@ -96,68 +94,45 @@ func (b *bearer) other(ctx context.Context, rejected string) (string, error) {
 
 // issuer makes tokens. A server accepts only the latest.
 type issuer struct {
-	mu    sync.Mutex
-	count int
+	count atomic.Int64
 	err   error
 }
 
-func (i *issuer) fetch() (string, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.count++
-	return i.latest(), i.err
-}
-
-func (i *issuer) latest() string { return fmt.Sprint("token-", i.count) }
+func (i *issuer) fetch() (string, error) { return fmt.Sprint("token-", i.count.Add(1)), i.err }
 
 // expire makes the server reject the tokens that were fetched.
-func (i *issuer) expire() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.count++
-}
+func (i *issuer) expire() { i.count.Add(1) }
 
-func (i *issuer) accepts(req *http.Request) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return req.Header.Get("Authorization") == "Bearer "+i.latest()
+// answer returns the status for a request with its token.
+func (i *issuer) answer(req *http.Request) int {
+	if req.Header.Get("Authorization") == fmt.Sprint("Bearer token-", i.count.Load()) {
+		return http.StatusOK
+	}
+	return http.StatusUnauthorized
 }
 
 // TestToken sends a POST without an idempotency key, whose token has expired,
 // over HTTP/1 and HTTP/2.
 func TestToken(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		tokens := &issuer{}
 		var got []string
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		base, srv := contract.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			assert.NoError(t, err)
-			accepted := tokens.accepts(r)
-			got = append(got, fmt.Sprintf("%s %q %v", r.Proto, body, accepted))
-			if !accepted {
-				w.WriteHeader(http.StatusUnauthorized)
-			}
-		}))
-		srv.EnableHTTP2 = http2
-		srv.StartTLS()
-		defer srv.Close()
-
-		client := newClient(t, httpretry.Config{Base: &bearer{next: srv.Client().Transport, fetch: tokens.fetch}})
+			got = append(got, fmt.Sprintf("%q %d", body, tokens.answer(r)))
+			w.WriteHeader(tokens.answer(r))
+		})
+		transport := contract.With(t, &bearer{next: base, fetch: tokens.fetch}, httpretry.Policy{})
 		for _, body := range []string{"first", "second", ""} {
-			resp, err := client.Post(srv.URL, "text/plain", strings.NewReader(body))
-			require.NoError(t, err)
-			resp.Body.Close()
+			resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL, body))
 			assert.Equal(t, http.StatusOK, resp.StatusCode)
 			assert.Equal(t, 1, httpretry.ResultOf(resp).Attempts, "the transport does not retry a 401")
 			tokens.expire()
 		}
-		proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
 		assert.Equal(t, []string{
-			proto + ` "first" true`,
-			proto + ` "second" false`, proto + ` "second" true`,
-			proto + ` "" false`, proto + ` "" true`,
-		}, got)
-	}
+			`"first" 200`, `"second" 401`, `"second" 200`, `"" 401`, `"" 200`}, got)
+	})
 }
 
 // TestTokenIsFetchedOnce sends many requests at once with a token that has
@@ -165,21 +140,17 @@ func TestToken(t *testing.T) {
 func TestTokenIsFetchedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tokens, fetches := &issuer{}, 0
-		base := &bearer{
+		client := newClient(t, httpretry.Config{Base: &bearer{
 			next: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(10 * time.Millisecond)
-				if !tokens.accepts(req) {
-					return respond(req, http.StatusUnauthorized, nil), nil
-				}
-				return respond(req, http.StatusOK, nil), nil
+				return respond(req, tokens.answer(req))
 			}),
 			fetch: func() (string, error) {
 				fetches++ // not by two goroutines at once
 				time.Sleep(time.Second)
 				return tokens.fetch()
 			},
-		}
-		client := newClient(t, httpretry.Config{Base: base})
+		}})
 		for want := 1; want <= 2; want++ {
 			var wg sync.WaitGroup
 			for range 50 {
@@ -199,31 +170,31 @@ func TestTokenIsFetchedOnce(t *testing.T) {
 // wait for a token.
 func TestTokenWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		with := func(server script, fetch func() (string, error)) *http.Client {
+			return newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: fetch}})
+		}
 		server := play(http.StatusUnauthorized)
-		client := newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: (&issuer{}).fetch}})
+		client := with(server, new(issuer).fetch)
 		assert.Equal(t, http.StatusUnauthorized, status(t, client, request(t, "GET", "")))
 		assert.Equal(t, []string{"Bearer token-1", "Bearer token-2"}, server.headers("Authorization"))
 
 		// A body without GetBody cannot be sent again.
 		server = play(http.StatusUnauthorized)
-		client = newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: (&issuer{}).fetch}})
-		req := request(t, "PUT", "")
-		req.Body, req.GetBody = io.NopCloser(strings.NewReader("data")), nil
+		client = with(server, new(issuer).fetch)
+		req := contract.Streamed(t, "PUT", "https://api.example.com/", contract.Counted("data"))
 		assert.Equal(t, http.StatusUnauthorized, status(t, client, req))
 		assert.Equal(t, []string{"data"}, server.bodies())
 
 		server, refused := play(http.StatusOK), &issuer{err: errors.New("invalid_grant")}
-		client = newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: refused.fetch}})
-		_, err := client.Do(request(t, "PUT", "data"))
+		_, err := with(server, refused.fetch).Do(request(t, "PUT", "data"))
 		assert.ErrorContains(t, err, "invalid_grant")
-		assert.Equal(t, 1, refused.count)
+		assert.EqualValues(t, 1, refused.count.Load())
 		assert.Zero(t, server.count())
 
-		slow := func() (string, error) {
+		client = with(server, func() (string, error) {
 			time.Sleep(time.Hour)
 			return "late", nil
-		}
-		client = newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: slow}})
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -239,16 +210,11 @@ func TestTokenWithoutEnd(t *testing.T) {
 func TestTokenThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fetches := 0
-		base := &bearer{
-			next: roundTripFunc(func(req *http.Request) (*http.Response, error) {
-				return respond(req, http.StatusOK, nil), nil
-			}),
-			fetch: func() (string, error) {
-				fetches++
-				time.Sleep(1500 * time.Millisecond)
-				return "token", nil
-			},
-		}
+		base := &bearer{next: play(http.StatusOK), fetch: func() (string, error) {
+			fetches++
+			time.Sleep(1500 * time.Millisecond)
+			return "token", nil
+		}}
 		client := newClient(t, httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Second}})
 		assert.Equal(t, http.StatusOK, status(t, client, request(t, "POST", "text")))
 		assert.Equal(t, 1, fetches)
