@@ -3,7 +3,6 @@ package migration_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"net/http"
 	"strconv"
@@ -43,12 +42,7 @@ func Example_backoffBefore() {
 	waits.InitialInterval = 100 * time.Millisecond
 	resp, err := backoff.Retry(ctx, put, backoff.WithBackOff(waits),
 		backoff.WithMaxTries(4), backoff.WithMaxElapsedTime(time.Minute))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-
-	fmt.Println(resp.Status, "after", server.log())
+	server.show(resp, err)
 	// Output: 200 OK after PUT data, PUT data, PUT data
 }
 
@@ -77,15 +71,6 @@ func Example_backoffAfter() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= 400 {
-		log.Fatal(resp.Status)
-	}
-
-	fmt.Println(resp.Status, "after", server.log())
+	server.show(client.Do(req))
 	// Output: 200 OK after PUT data, PUT data, PUT data
 }

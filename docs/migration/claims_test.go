@@ -2,13 +2,10 @@ package migration_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/PuerkitoBio/rehttp"
 	"github.com/cenkalti/backoff/v5"
-	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
 	"github.com/failsafe-go/failsafe-go/hedgepolicy"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
@@ -27,49 +23,43 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // TestRedirects checks at which URL a retry after a redirect starts, and
 // whether the cookies of discarded responses are kept.
 func TestRedirects(t *testing.T) {
-	want := map[string][]string{
+	for name, want := range map[string][]string{
 		"httpretry":     {"/", "/next", "/next", "/next"},
 		"retryablehttp": {"/", "/next", "/ a=1", "/next a=1", "/ a=1", "/next a=1"},
-	}
-	for _, l := range libraries()[:2] {
-		synctest.Test(t, func(t *testing.T) {
-			var paths []string
+	} {
+		contract.Bubble(t, name, func(t *testing.T) {
+			base := contract.Play(retrytest.Func(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path == "/" {
+					return respond(req, 302, "Location", "/next")
+				}
+				return respond(req, 503, "Set-Cookie", "a=1; Path=/")
+			}))
 			jar, err := cookiejar.New(nil)
 			require.NoError(t, err)
-			send(senderWithJar(t, l.name, jar, func(req *http.Request) (*http.Response, error) {
-				path := req.URL.Path
-				if cookie, err := req.Cookie("a"); err == nil {
-					path += " " + cookie.String()
-				}
-				paths = append(paths, path)
-				if req.URL.Path == "/" {
-					return status(302, "Location", "/next")(req)
-				}
-				return status(503, "Set-Cookie", "a=1; Path=/")(req)
-			}), newRequest(t.Context(), "GET"))
-			assert.Equal(t, want[l.name], paths, l.name)
+			ours := contract.Unchecked(t, httpretry.Config{Base: base})
+			do := (&http.Client{Transport: ours, Jar: jar}).Do
+			if name == "retryablehttp" {
+				set := func(c *retryablehttp.Client) { c.HTTPClient.Jar = jar }
+				do = changed(set).sender(base, 0)
+			}
+			send(do, request(t, "GET"))
+			var paths []string
+			for _, r := range base.Attempts() {
+				cookie, _, _ := strings.Cut(r.Header.Get("Cookie"), ";") // theirs adds more
+				paths = append(paths, strings.TrimSpace(r.Request.URL.Path+" "+cookie))
+			}
+			assert.Equal(t, want, paths)
 		})
 	}
-}
-
-func senderWithJar(t *testing.T, name string, jar http.CookieJar, base roundTripFunc) sender {
-	if name == "retryablehttp" {
-		client := retryablehttp.NewClient()
-		client.HTTPClient = &http.Client{Transport: base, Jar: jar}
-		client.RetryMax, client.Logger = 2, nil
-		return func(req *http.Request) (*http.Response, error) {
-			return client.Do(&retryablehttp.Request{Request: req})
-		}
-	}
-	transport, err := httpretry.New(httpretry.Config{Base: base})
-	require.NoError(t, err)
-	return (&http.Client{Transport: transport, Jar: jar}).Do
 }
 
 // TestRetryablehttpGivesUp checks that it closes the connections of all hosts,
@@ -77,19 +67,12 @@ func senderWithJar(t *testing.T, name string, jar http.CookieJar, base roundTrip
 func TestRetryablehttpGivesUp(t *testing.T) {
 	for i, l := range libraries()[:2] {
 		synctest.Test(t, func(t *testing.T) {
-			base := &closes{RoundTripper: &base{answers: []answer{status(503)}}}
-			send(l.sender(base, 0), newRequest(t.Context(), "GET"))
-			assert.Equal(t, i, base.n, l.name)
+			base := &contract.IdleCloser{RoundTripper: contract.Play(status(503))}
+			send(l.sender(base, 0), request(t, "GET"))
+			assert.Equal(t, i, base.Closed, l.name)
 		})
 	}
 }
-
-type closes struct {
-	http.RoundTripper
-	n int
-}
-
-func (c *closes) CloseIdleConnections() { c.n++ }
 
 // TestRetryablehttpLogs checks that it has a logger by default.
 func TestRetryablehttpLogs(t *testing.T) {
@@ -111,21 +94,12 @@ func TestSeeker(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "data", string(body))
 
-	b := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-		body, err := io.ReadAll(req.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "data", string(body))
-		return status(200)(req)
-	})
-	req := newRequest(t.Context(), "PUT")
+	base := contract.Play(status(200))
+	req := request(t, "PUT")
 	req.Body = seekCloser{half().(*strings.Reader)}
-	send(failsafehttp.NewRoundTripper(b, failsafehttp.NewRetryPolicyBuilder().Build()).RoundTrip, req)
-
-	ours, err := http.NewRequest("PUT", "http://a.test/", half())
-	require.NoError(t, err)
-	body, err = io.ReadAll(ours.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "ta", string(body))
+	policy := failsafehttp.NewRetryPolicyBuilder().Build()
+	send(failsafehttp.NewRoundTripper(base, policy).RoundTrip, req)
+	assert.Equal(t, "data", base.Attempts()[0].Body)
 }
 
 // seekCloser is a body that can seek, as a file is.
@@ -136,16 +110,15 @@ func (seekCloser) Close() error { return nil }
 // TestRetryablehttpShell checks a retryablehttp.Client that retries nothing
 // itself: for packages that ask for one.
 func TestRetryablehttpShell(t *testing.T) {
-	server := newServer(503, 200)
-	defer server.Close()
-	client := retryablehttp.NewClient()
-	client.RetryMax, client.Logger = 0, nil
-	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
-	client.HTTPClient = &http.Client{Transport: new(httpretry.RetryTransport)}
-	resp, err := client.Get(server.URL)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	assert.Equal(t, "200 OK after GET, GET", resp.Status+" after "+server.log())
+	synctest.Test(t, func(t *testing.T) {
+		base := contract.Play(status(503), status(200))
+		client := retryablehttp.NewClient()
+		client.RetryMax, client.Logger = 0, nil
+		client.ErrorHandler = retryablehttp.PassthroughErrorHandler
+		client.HTTPClient.Transport = contract.Unchecked(t, httpretry.Config{Base: base})
+		assert.Equal(t, "200", send(client.StandardClient().Do, request(t, "GET")))
+		assert.Len(t, base.Attempts(), 2)
+	})
 }
 
 // TestStrategies checks that the guide's strategies have the bounds of those
@@ -182,47 +155,47 @@ func within(t *testing.T, low, high, wait time.Duration) {
 }
 
 func TestRehttpErrors(t *testing.T) {
-	for _, err := range []error{refused(), reset(), io.EOF} {
+	for _, step := range []contract.Step{
+		retrytest.Refused(), retrytest.Reset(), retrytest.Fails(io.EOF)} {
 		for _, retry := range []rehttp.RetryFn{rehttp.RetryTemporaryErr(), rehttp.RetryTimeoutErr()} {
-			b := &base{answers: []answer{fails(err)}}
-			transport := rehttp.NewTransport(b, rehttp.RetryAll(rehttp.RetryMaxRetries(2), retry), rehttp.ConstDelay(0))
-			send(transport.RoundTrip, newRequest(t.Context(), "GET"))
-			assert.Len(t, b.times, 1, "%v", err)
+			base := contract.Play(step)
+			twice := rehttp.RetryAll(rehttp.RetryMaxRetries(2), retry)
+			transport := rehttp.NewTransport(base, twice, rehttp.ConstDelay(0))
+			send(transport.RoundTrip, request(t, "GET"))
+			assert.Len(t, base.Attempts(), 1, "%v", step.Err)
 		}
 	}
 }
 
 // TestBodyTimeout checks that PerAttemptTimeout cuts off a response's body.
 func TestBodyTimeout(t *testing.T) {
-	limited := library{"rehttp", func(base http.RoundTripper, _ time.Duration) sender {
+	synctest.Test(t, func(t *testing.T) {
+		base := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
+			for range 10 {
+				time.Sleep(time.Second)
+				_, _ = io.WriteString(w, "x") // the client may be gone
+				w.(http.Flusher).Flush()
+			}
+		})
 		transport := rehttp.NewTransport(base, rehttp.RetryMaxRetries(0), rehttp.ConstDelay(0))
 		transport.PerAttemptTimeout = 4500 * time.Millisecond
-		return transport.RoundTrip
-	}}
-	synctest.Test(t, func(t *testing.T) { assert.Equal(t, "4 of 10 bytes", slowBody(limited)()) })
-}
-
-// slowBody returns how much of a body that takes ten seconds can be read.
-func slowBody(l library) func() string {
-	return func() string {
-		resp, err := l.sender(roundTripFunc(dripping), 0)(newRequest(context.Background(), "GET"))
-		if err != nil {
-			return "error"
-		}
+		resp, err := transport.RoundTrip(request(t, "GET"))
+		require.NoError(t, err)
 		defer resp.Body.Close()
-		body, _ := io.ReadAll(resp.Body) // the timeout is an error here
-		return fmt.Sprintf("%d of 10 bytes", len(body))
-	}
+		body, err := io.ReadAll(resp.Body)
+		assert.Error(t, err)
+		assert.Equal(t, "xxxx", string(body))
+	})
 }
 
 // TestFailsafeWaits checks the waits that failsafehttp makes by default, and
 // that jitter and WithMaxDuration make a wait shorter than the server asks.
 func TestFailsafeWaits(t *testing.T) {
 	wait := func(t *testing.T, retryAfter string, policy retrypolicy.Builder[*http.Response]) time.Duration {
-		b := &base{answers: []answer{status(503, "Retry-After", retryAfter), status(200)}}
-		send(failsafehttp.NewRoundTripper(b, policy.Build()).RoundTrip, newRequest(t.Context(), "GET"))
-		require.Len(t, b.times, 2)
-		return b.times[1].Sub(b.times[0])
+		base := contract.Play(status(503, "Retry-After", retryAfter), status(200))
+		send(failsafehttp.NewRoundTripper(base, policy.Build()).RoundTrip, request(t, "GET"))
+		require.Len(t, base.Waits(), 1)
+		return base.Waits()[0]
 	}
 	synctest.Test(t, func(t *testing.T) {
 		assert.Equal(t, time.Duration(0), wait(t, "", failsafehttp.NewRetryPolicyBuilder()))
@@ -241,86 +214,65 @@ func TestHedge(t *testing.T) {
 	hedge := hedgepolicy.NewWithDelay[*http.Response](time.Second)
 	for _, below := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			var sent atomic.Int64
-			var slow http.RoundTripper = roundTripFunc(func(req *http.Request) (*http.Response, error) {
-				sent.Add(1)
-				select {
-				case <-time.After(3 * time.Second):
-					return status(200)(req)
-				case <-req.Context().Done():
-					return nil, req.Context().Err()
-				}
-			})
-			var policies []failsafe.Policy[*http.Response]
-			if below {
-				slow = failsafehttp.NewRoundTripper(slow, hedge)
-			} else {
-				policies = append(policies, hedge)
+			slow := contract.Play(contract.Step{Takes: 3 * time.Second})
+			ours := func(base http.RoundTripper) http.RoundTripper {
+				return contract.Unchecked(t, httpretry.Config{Base: base})
 			}
-			ours, err := httpretry.New(httpretry.Config{Base: slow})
-			require.NoError(t, err)
-			send(failsafehttp.NewRoundTripper(ours, policies...).RoundTrip, newRequest(t.Context(), "POST"))
-			assert.Equal(t, int64(2), sent.Load(), "below: %v", below)
+			both := failsafehttp.NewRoundTripper(ours(slow), hedge)
+			if below {
+				both = ours(failsafehttp.NewRoundTripper(slow, hedge))
+			}
+			send(both.RoundTrip, request(t, "POST"))
+			assert.Len(t, slow.Attempts(), 2, "below: %v", below)
 		})
 	}
 }
 
 func TestHeimdall(t *testing.T) {
-	t.Run("a canceled request is sent again", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			b := &base{answers: []answer{status(200)}}
-			start := time.Now()
-			send(heimdallSender(b, 0), newRequest(ctx, "GET"))
-			assert.Len(t, b.times, 3)
-			assert.Equal(t, 3*time.Second, time.Since(start))
-		})
+	contract.Bubble(t, "a canceled request is sent again", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		base, start := contract.Play(retrytest.Hang()), time.Now()
+		send(heimdallSender(base, 0), request(t, "GET").WithContext(ctx))
+		assert.Len(t, base.Attempts(), 3)
+		assert.Equal(t, 3*time.Second, time.Since(start))
 	})
-	t.Run("a response and an error", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			b := &base{answers: []answer{fails(syscall.ECONNRESET), status(503)}}
-			resp, err := heimdallSender(b, 0)(newRequest(t.Context(), "GET"))
-			require.NotNil(t, resp)
-			assert.Equal(t, 503, resp.StatusCode)
-			require.Error(t, err)
-			assert.False(t, errors.Is(err, syscall.ECONNRESET))
-		})
+	contract.Bubble(t, "a response and an error", func(t *testing.T) {
+		base := contract.Play(retrytest.Fails(syscall.ECONNRESET), status(503))
+		resp, err := heimdallSender(base, 0)(request(t, "GET"))
+		require.NotNil(t, resp)
+		assert.Equal(t, 503, resp.StatusCode)
+		require.Error(t, err)
+		assert.NotErrorIs(t, err, syscall.ECONNRESET)
 	})
-	t.Run("a wait without a retry", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			b := &base{answers: []answer{status(501)}}
-			waits := heimdall.NewRetrier(heimdall.NewConstantBackoff(time.Second, 0))
-			client := httpclient.NewClient(
-				httpclient.WithHTTPClient(&http.Client{Transport: b}), httpclient.WithRetrier(waits))
-			start := time.Now()
-			send(client.Do, newRequest(t.Context(), "GET"))
-			assert.Len(t, b.times, 1)
-			assert.Equal(t, time.Second, time.Since(start))
-		})
+	contract.Bubble(t, "a wait without a retry", func(t *testing.T) {
+		base, start := contract.Play(status(501)), time.Now()
+		client := httpclient.NewClient(
+			httpclient.WithHTTPClient(&http.Client{Transport: base}),
+			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(time.Second, 0))))
+		send(client.Do, request(t, "GET"))
+		assert.Len(t, base.Attempts(), 1)
+		assert.Equal(t, time.Second, time.Since(start))
 	})
 	t.Run("WithHTTPClient without WithHTTPTimeout", func(t *testing.T) {
-		check := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			_, ok := req.Context().Deadline()
-			assert.False(t, ok)
-			return status(200)(req)
-		})
+		base := contract.Play(status(200))
 		client := httpclient.NewClient(
-			httpclient.WithHTTPTimeout(time.Second), httpclient.WithHTTPClient(&http.Client{Transport: check}))
-		send(client.Do, newRequest(t.Context(), "GET"))
+			httpclient.WithHTTPTimeout(time.Second), httpclient.WithHTTPClient(&http.Client{Transport: base}))
+		send(client.Do, request(t, "GET"))
+		_, ok := base.Attempts()[0].Request.Context().Deadline()
+		assert.False(t, ok)
 	})
 }
 
 // TestBackoffDefaults checks how long backoff.Retry goes on by default.
 func TestBackoffDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &base{answers: []answer{status(503)}}
-		start := time.Now()
+		base, start := contract.Play(status(503)), time.Now()
 		_, err := backoff.Retry(t.Context(), func() (*http.Response, error) {
-			return attempt(&http.Client{Transport: b}, newRequest(t.Context(), "GET"))
+			return attempt(&http.Client{Transport: base}, request(t, "GET"))
 		})
 		assert.Error(t, err)
-		assert.Greater(t, len(b.times), 15)
+		assert.Greater(t, len(base.Attempts()), 15)
 		assert.InDelta(t, 14, time.Since(start).Minutes(), 1.5)
 	})
 }
@@ -330,9 +282,9 @@ func TestBackoffDefaults(t *testing.T) {
 func TestBackoffRetryAfter(t *testing.T) {
 	for seconds, want := range map[string]string{"86400": "no retry", "9223372037": "0s"} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &base{answers: []answer{status(503, "Retry-After", seconds), status(200)}}
-			send(backoffSender(b, 0), newRequest(t.Context(), "GET"))
-			assert.Equal(t, want, b.firstWait(0), seconds)
+			base := contract.Play(status(503, "Retry-After", seconds), status(200))
+			send(backoffSender(base, 0), request(t, "GET"))
+			assert.Equal(t, want, firstWait(base, 0), seconds)
 		})
 	}
 }

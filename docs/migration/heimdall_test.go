@@ -1,7 +1,6 @@
 package migration_test
 
 import (
-	"fmt"
 	"log"
 	"net/http"
 	"strings"
@@ -26,12 +25,7 @@ func Example_heimdallBefore() {
 		httpclient.WithRetrier(heimdall.NewRetrier(waits)),
 	)
 
-	resp, err := client.Put(url, strings.NewReader("data"), http.Header{"Signature": {"sig"}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.log())
+	server.show(client.Put(url, strings.NewReader("data"), http.Header{"Signature": {"sig"}}))
 	// Output: 200 OK after PUT sig data, PUT sig data, PUT sig data
 }
 
@@ -57,11 +51,6 @@ func Example_heimdallAfter() {
 		log.Fatal(err)
 	}
 	req.Header.Set("Signature", "sig")
-	resp, err := client.Do(req)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.log())
+	server.show(client.Do(req))
 	// Output: 200 OK after PUT sig data, PUT sig data, PUT sig data
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -29,28 +30,6 @@ type batch struct {
 	limit         float64       // of requests a second; 0: none
 }
 
-// bucket allows so many requests a second, and as many at once.
-type bucket struct {
-	limit float64 // 0: none
-
-	mu     sync.Mutex
-	tokens float64
-	last   time.Time
-}
-
-func (b *bucket) allows() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	b.tokens = min(b.tokens+b.limit*now.Sub(b.last).Seconds(), b.limit)
-	b.last = now
-	if b.limit > 0 && b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
-}
-
 // run returns how many jobs succeed, how many requests they need, and when the
 // last of them ends. newClient gets the transport that sends the requests.
 func (b batch) run(
@@ -58,19 +37,24 @@ func (b batch) run(
 ) (done, sends int64, took time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		limiter := bucket{limit: b.limit, tokens: b.limit, last: begin}
 		var ok, sent, begun atomic.Int64
-		client := newClient(roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		var mu sync.Mutex
+		inSecond := map[time.Duration]float64{}
+		client := newClient(contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			sent.Add(1)
+			since := time.Since(begin)
+			mu.Lock()
+			inSecond[since/time.Second]++
+			overLimit := b.limit > 0 && inSecond[since/time.Second] > b.limit
+			mu.Unlock()
 			status := http.StatusOK
-			if since := time.Since(begin); since >= b.from && since < b.to {
+			if since >= b.from && since < b.to {
 				status = http.StatusServiceUnavailable
-			} else if !limiter.allows() {
+			} else if overLimit {
 				status = http.StatusTooManyRequests
 			}
 			time.Sleep(b.latency)
-			return &http.Response{StatusCode: status, ProtoMajor: 1, Header: http.Header{},
-				Body: http.NoBody, Request: req}, nil
+			return respond(req, status)
 		}))
 		var wg sync.WaitGroup
 		for range b.workers {
@@ -92,30 +76,26 @@ func (b batch) run(
 	return done, sends, took
 }
 
-// jobClients returns the clients of the tables by their names there.
-func jobClients(t *testing.T) map[string]func(http.RoundTripper) *http.Client {
-	with := func(policy httpretry.Policy) func(http.RoundTripper) *http.Client {
-		return func(base http.RoundTripper) *http.Client {
-			transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
-			require.NoError(t, err)
-			return &http.Client{Transport: transport}
-		}
+// follow returns a function that makes a client with a policy.
+func follow(t *testing.T, policy httpretry.Policy) func(http.RoundTripper) *http.Client {
+	return func(base http.RoundTripper) *http.Client {
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		return &http.Client{Transport: transport}
 	}
-	return map[string]func(http.RoundTripper) *http.Client{
-		"the default":                      with(httpretry.Policy{}),
-		"`MaxAttempts: 5`":                 with(httpretry.Policy{MaxAttempts: 5}),
-		"`policies.Background(time.Hour)`": with(policies.Background(time.Hour)),
+}
+
+// docs/choosing.md has a table of these jobs.
+func TestJobs(t *testing.T) {
+	clients := map[string]func(http.RoundTripper) *http.Client{
+		"the default":                      follow(t, httpretry.Policy{}),
+		"`MaxAttempts: 5`":                 follow(t, httpretry.Policy{MaxAttempts: 5}),
+		"`policies.Background(time.Hour)`": follow(t, policies.Background(time.Hour)),
 		"go-retryablehttp": func(base http.RoundTripper) *http.Client {
 			client := retryablehttp.NewClient()
 			client.HTTPClient.Transport, client.Logger = base, nil
 			return client.StandardClient()
 		},
 	}
-}
-
-// docs/choosing.md has a table of these jobs.
-func TestJobs(t *testing.T) {
-	clients := jobClients(t)
 	rows := tableAfter(t, "../choosing.md", "| 3,000 jobs")
 	require.Len(t, rows, len(clients))
 	for _, row := range rows {
@@ -155,13 +135,8 @@ func TestWaitsOfJobs(t *testing.T) {
 		assert.Equal(t, strings.Contains(row[0], "Background"),
 			assert.ObjectsAreEqual(backoff, policy.Backoff))
 		policy.Backoff = backoff
-		newClient := func(base http.RoundTripper) *http.Client {
-			transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
-			require.NoError(t, err)
-			return &http.Client{Transport: transport}
-		}
-		done, sends, took := outage.run(t, newClient)
-		doneAtLimit, _, tookAtLimit := limit.run(t, newClient)
+		done, sends, took := outage.run(t, follow(t, policy))
+		doneAtLimit, _, tookAtLimit := limit.run(t, follow(t, policy))
 		t.Logf("%v: %d sends more, %.0f s; %.0f s", longest, sends-done, took.Seconds(),
 			tookAtLimit.Seconds())
 		assert.EqualValues(t, []int64{3000, 5000}, []int64{done, doneAtLimit})

@@ -10,12 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
@@ -146,18 +146,16 @@ func TestProgram(t *testing.T) {
 		{"POST with a key", add, []http.HandlerFunc{abort, ok}, success, 2},
 		{"canceled", soon, []http.HandlerFunc{down}, "canceled", 2},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				was := happens(t, true, tt.use, tt.answers...)
-				is := happens(t, false, tt.use, tt.answers...)
-				assert.Contains(t, was.result, tt.want)
-				assert.Len(t, was.requests, tt.tries)
-				assert.Equal(t, was.result, is.result)
-				assert.Equal(t, was.requests, is.requests)
-				assert.Equal(t, was.logged, is.logged)
-				assert.GreaterOrEqual(t, is.took, was.took)
-				assert.LessOrEqual(t, is.took, was.took+max(was.took/4, time.Second))
-			})
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			was := happens(t, true, tt.use, tt.answers...)
+			is := happens(t, false, tt.use, tt.answers...)
+			assert.Contains(t, was.result, tt.want)
+			assert.Len(t, was.requests, tt.tries)
+			assert.Equal(t, was.result, is.result)
+			assert.Equal(t, was.requests, is.requests)
+			assert.Equal(t, was.logged, is.logged)
+			assert.GreaterOrEqual(t, is.took, was.took)
+			assert.LessOrEqual(t, is.took, was.took+max(was.took/4, time.Second))
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package migration_test
 
 import (
-	"fmt"
 	"log"
 	"net/http"
 	"time"
@@ -28,12 +27,7 @@ func Example_rehttpBefore() {
 	transport.PerAttemptTimeout = 5 * time.Second
 	client := &http.Client{Transport: transport}
 
-	resp, err := client.Get(url)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.log())
+	server.show(client.Get(url))
 	// Output: 500 Internal Server Error after GET, GET, GET
 }
 
@@ -61,11 +55,6 @@ func Example_rehttpAfter() {
 	}
 	client := &http.Client{Transport: transport}
 
-	resp, err := client.Get(url)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.log())
+	server.show(client.Get(url))
 	// Output: 500 Internal Server Error after GET, GET, GET
 }
