@@ -132,29 +132,21 @@ func startPrometheus(t *testing.T, registry *prometheus.Registry) string {
 	log := new(strings.Builder)
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		if err := <-ended; t.Failed() {
+		if err := cmd.Wait(); t.Failed() {
 			t.Log(err, log)
 		}
 	})
-	for {
+	require.Eventually(t, func() bool {
 		resp, err := http.Get("http://" + addr + "/-/ready")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == 200 {
-				return "http://" + addr
-			}
+		if err != nil {
+			return false
 		}
-		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("prometheus ended: %v", err)
-		case <-time.After(50 * time.Millisecond): // until it listens
-		}
-	}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}, time.Minute, 50*time.Millisecond)
+	return "http://" + addr
 }
 
 // query returns the labels of the series that a query has now.

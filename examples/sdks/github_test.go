@@ -81,10 +81,7 @@ func TestGithub(t *testing.T) {
 	past := time.Now()
 	suite.Failures(t, []sdktest.Call[*github.Client]{getRepository, createIssue}, map[string]sdktest.Row{
 		"primary limit, 403":     sdktest.Once(primary(403, past), 2, 2),
-		"primary limit, 429":     sdktest.Once(primary(429, past), 2, 2),
 		"secondary limit, 403":   sdktest.Once(secondary(403), 2, 2),
-		"secondary limit, 429":   sdktest.Once(secondary(429), 2, 2),
-		"429 that says nothing":  sdktest.Once(sdktest.Answer(429, `{}`), 1, 1),
 		"403 without permission": sdktest.Once(sdktest.Answer(403, `{}`, "X-RateLimit-Remaining", "4000"), 1, 1),
 		"503":                    sdktest.Once(sdktest.Answer(503, `{}`), 2, 1),
 		"executed, reset":        sdktest.Once(sdktest.Lost, 2, 1),

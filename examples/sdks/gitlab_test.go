@@ -71,7 +71,6 @@ func TestGitlab(t *testing.T) {
 			"429":             sdktest.Once(limited("0"), 2, 2, 2),
 			"429, for long":   sdktest.Once(limited("3600"), 1, 1, 1),
 			"a deployment":    sdktest.Once(sdktest.Answer(502, "<html>"), 2, 1, 2),
-			"500":             sdktest.Once(sdktest.Answer(500, `{}`), 2, 1, 2),
 			"a conflict":      sdktest.Once(sdktest.Answer(409, `{}`), 1, 1, 1),
 			"executed, reset": sdktest.Once(sdktest.Lost, 2, 1, 2),
 		})

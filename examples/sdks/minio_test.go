@@ -140,14 +140,6 @@ func TestMinio(t *testing.T) {
 		func(ctx context.Context, client *minio.Client, body io.Reader) error {
 			return putObject(ctx, client, body, 3<<20)
 		})
-	t.Run("beyond the buffer", func(t *testing.T) {
-		s := suite
-		s.Policy.ReplayBuffer = 1 << 20
-		server, client := s.Start(t, slowDown)
-		err := putObject(t.Context(), client, bytes.NewReader(sdktest.Random(3<<20)), 3<<20)
-		assert.Equal(t, "SlowDown", minio.ToErrorResponse(err).Code)
-		assert.Len(t, server.Requests(), 1)
-	})
 	// All requests of an upload are retried but the POST that begins it.
 	t.Run("multipart", func(t *testing.T) {
 		content := sdktest.Random(11 << 20)

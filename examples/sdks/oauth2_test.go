@@ -196,7 +196,6 @@ func TestOAuth2TokenEndpointFails(t *testing.T) {
 	}{
 		"503 once":                    {[]sdktest.Fault{unavailable}, tokenPolicy(), apiPolicy(), 2},
 		"503 once, not idempotent":    {[]sdktest.Fault{unavailable}, httpretry.Policy{}, apiPolicy(), 1},
-		"lost":                        {[]sdktest.Fault{sdktest.Lost}, tokenPolicy(), apiPolicy(), 2},
 		"down: not 3 times 3 of them": {sdktest.Always(unavailable), tokenPolicy(), apiPolicy(), 3},
 		"reset, always":               {sdktest.Always(sdktest.Reset), tokenPolicy(), apiPolicy(), 3},
 		"a wrong secret":              {[]sdktest.Fault{sdktest.Answer(401, `{}`)}, tokenPolicy(), apiPolicy(), 1},

@@ -72,7 +72,6 @@ func TestResty(t *testing.T) {
 	suite.Failures(t, []sdktest.Call[*resty.Client]{restyGet, restyPost(""), restyPost("k")},
 		map[string]sdktest.Row{
 			"503":             sdktest.Once(sdktest.Answer(503, ""), 2, 1, 2),
-			"429":             sdktest.Once(sdktest.Answer(429, "", "Retry-After", "0"), 2, 1, 2),
 			"409":             sdktest.Once(sdktest.Answer(409, ""), 1, 1, 2),
 			"executed, reset": sdktest.Once(sdktest.Lost, 2, 1, 2),
 		})

@@ -111,8 +111,7 @@ func TestFailures(t *testing.T) {
 			"executed, reset": sdktest.Once(sdktest.Lost, 2, 2, 2, 2, 1, 1),
 			"a conflict":      sdktest.Once(status(409, "Conflict"), 1, 1, 1, 1, 1, 1),
 		})
-		// Without noRetries, client-go would retry these, too.
-		suite.Down(t, unavailable, get, 5)
+		// Without noRetries, client-go would retry this, too.
 		suite.Down(t, sdktest.Reset, get, 5)
 	})
 }
