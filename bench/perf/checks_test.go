@@ -226,7 +226,7 @@ func TestChecksOverLoopback(t *testing.T) {
 		{"no flaw in a GET", gets, twice(""), nil},
 		{"no retry of a GET", gets, send, []string{"10 %: no status 200", "1.000 attempts"}},
 		{"a GET that is sent twice", gets, twoMore, []string{"2.000 attempts"}},
-		{"a connection that is not used again", gets, after503(closeBody, send),
+		{"a connection that is not used again", rows[1], after503(closeBody, send),
 			[]string{needsConnections}},
 		{"a response that is cut off", gets, cutOff(twice("")),
 			[]string{"response body not whole", needsConnections}},
