@@ -144,7 +144,7 @@ func TestServerFails(t *testing.T) {
 		fail, repair func()
 		log          string
 	}{
-		{func() { signal(syscall.SIGSTOP) }, func() { signal(syscall.SIGCONT) }, "no answer"},
+		{func() { signal(syscall.SIGSTOP) }, func() { signal(syscall.SIGCONT) }, "level=WARN"},
 		{func() { setMemory("1") }, func() { setMemory("0") }, "OOM"},
 	} {
 		b.requireDecidedBy(t, shared)

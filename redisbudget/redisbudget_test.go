@@ -104,6 +104,7 @@ func TestLeasesNeedFewRoundTrips(t *testing.T) {
 		cfg := redisbudget.Config{Ratio: 0.1, Burst: -1, Window: 20 * time.Second}
 		a, b := s.watch(t, cfg), s.watch(t, cfg)
 		succeed(a, target, 1000) // for 100 retries
+		time.Sleep(flushInterval)
 		assert.Equal(t, 64, withdrawn(t, a, target, 64))
 		assert.EqualValues(t, 64/8, s.withdrawals.Load())
 
