@@ -3,6 +3,7 @@ package wire
 import (
 	"crypto/tls"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,16 +36,23 @@ type player struct {
 	named map[string]net.Conn
 }
 
-func play(options Options, events string) (p *player, problems []string) {
-	p = &player{named: map[string]net.Conn{}}
+func play(t *testing.T, options Options, events string) *player {
+	t.Helper()
+	p := &player{named: map[string]net.Conn{}}
 	p.start(options)
 	for token := range strings.FieldsSeq(events) {
 		event, want, _ := strings.Cut(token, "→")
-		if got := p.actionOf(p.event(event)); got != want {
-			problems = append(problems, event+" returns "+got+", want "+want)
-		}
+		assert.Equal(t, want, p.actionOf(p.event(event)), "%s of %s, %+v", event, events, options)
 	}
-	return p, problems
+	return p
+}
+
+// playAll plays the events of each name.
+func playAll(t *testing.T, options Options, all map[string]string) {
+	t.Helper()
+	for name, events := range all {
+		t.Run(name, func(t *testing.T) { play(t, options, events) })
+	}
 }
 
 func (p *player) event(event string) action {
@@ -221,8 +229,7 @@ func TestTransitions(t *testing.T) {
 		{"detached after a stop", once, send2 + "get got(a/h2/a)→resent detach authority", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, problems := play(tt.options, tt.events)
-			assert.Empty(t, problems)
+			p := play(t, tt.options, tt.events)
 			assert.Equal(t, tt.forbids, p.forbidsResend(), "forbidsResend")
 		})
 	}
@@ -249,10 +256,8 @@ func TestTransitionsUnderAnotherName(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			events := "get got(" + tt.first + ") authority get(b) got(" + tt.next + ")"
-			_, problems := play(Options{AtMostOnce: true}, events+tt.resent)
-			assert.Empty(t, problems)
-			_, problems = play(Options{AtMostOnce: true, NoLayers: true}, events+tt.sansLayers)
-			assert.Empty(t, problems, "without layers")
+			play(t, Options{AtMostOnce: true}, events+tt.resent)
+			play(t, Options{AtMostOnce: true, NoLayers: true}, events+tt.sansLayers)
 		})
 	}
 }
@@ -261,7 +266,7 @@ func TestTransitionsUnderAnotherName(t *testing.T) {
 // net/http would write on it. One of HTTP/2 stays open for the requests that
 // share it, unless this request is written on it although it was stopped.
 func TestTransitionsCloseConnections(t *testing.T) {
-	for name, events := range map[string]string{
+	playAll(t, Options{AtMostOnce: true, Resendable: true}, map[string]string{
 		"HTTP/1":            send1 + "get got→resent+close(a)",
 		"HTTP/2":            send2 + "get got→resent",
 		"TLS, HTTP/1":       send2 + "get got(a/h1/)→resent+close(a/h1/)",
@@ -271,12 +276,7 @@ func TestTransitionsCloseConnections(t *testing.T) {
 		"written although stopped": send2 +
 			"get got(a/h2/a)→resent authority→close(a/h2/a) authority",
 		"another request is written": send2 + "get got(a/h2/a)→resent get(b) got(b/h2/b) authority",
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, problems := play(Options{AtMostOnce: true, Resendable: true}, events)
-			assert.Empty(t, problems)
-		})
-	}
+	})
 }
 
 // After Base has returned an error, the first field of a further header closes the
@@ -301,8 +301,7 @@ func TestTransitionsAfterSeal(t *testing.T) {
 			false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, problems := play(Options{AtMostOnce: true}, tt.events)
-			assert.Empty(t, problems)
+			p := play(t, Options{AtMostOnce: true}, tt.events)
 			assert.Equal(t, tt.unsent, p.provesUnsent(false))
 			assert.Equal(t, tt.canceled, p.provesUnsent(true))
 		})
@@ -314,58 +313,43 @@ func TestTransitionsAfterSeal(t *testing.T) {
 func TestTransitionsOfManySends(t *testing.T) {
 	const send, secure = "got ", "got(a/h2/a) "
 	most := strings.Repeat(send, MaxSends)
-	for _, tt := range []struct {
-		name    string
-		options Options
-		events  string
-	}{
-		{"as often as it may", Options{UnencryptedHTTP2: true}, most},
-		{"too often", Options{UnencryptedHTTP2: true}, most + "got→many"},
-		{"too often, with TLS", Options{}, strings.Repeat(secure, MaxSends) + "got(a/h2/a)→many"},
-		{"often, over HTTP/1", Options{}, most + send},
-		{"often, over HTTP/1 with TLS", Options{UnencryptedHTTP2: true},
-			strings.Repeat("got(a//) ", MaxSends+1)},
-		{"answered each time", Options{UnencryptedHTTP2: true},
-			strings.Repeat(send+"answer ", 5*MaxSends)},
-		{"answered late", Options{UnencryptedHTTP2: true}, most + "answer " + most},
-		{"answered late, too often", Options{UnencryptedHTTP2: true},
-			most + "answer " + most + "got→many"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, problems := play(tt.options, tt.events)
-			assert.Empty(t, problems)
-		})
-	}
+	playAll(t, Options{UnencryptedHTTP2: true}, map[string]string{
+		"as often as it may":         most,
+		"too often":                  most + "got→many",
+		"often, over HTTP/1 and TLS": strings.Repeat("got(a//) ", MaxSends+1),
+		"answered each time":         strings.Repeat(send+"answer ", 5*MaxSends),
+		"answered late":              most + "answer " + most,
+		"answered late, too often":   most + "answer " + most + "got→many",
+	})
+	playAll(t, Options{}, map[string]string{
+		"too often, with TLS": strings.Repeat(secure, MaxSends) + "got(a/h2/a)→many",
+		"often, over HTTP/1":  most + send,
+	})
 }
 
 // A request that is framed for one protocol is stopped if its first connection
 // speaks another. One of another host is that of a dial.
 func TestTransitionsOfAnotherProtocol(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		expected Protocol
-		events   string
-	}{
-		{"HTTP/1", HTTP1, "get got"},
-		{"HTTP/1 with TLS", HTTP1, "get got(a/http/a)"},
-		{"HTTP/2, not HTTP/1", HTTP1, "get got(a/h2/a)→protocol"},
-		{"HTTP/2, detached", HTTP1, "get got(a/h2/a)→protocol authority→close(a/h2/a)"},
-		{"HTTP/2, of another host", HTTP1, "get get(b) got(b/h2/b)"},
-		{"HTTP/2, by a proxy", HTTP1, "get(b) got(b/h2/b)→protocol"},
-		{"HTTP/2, by a proxy, used before", HTTP1, "get(b) get got(a/h2/a)→protocol"},
-		{"HTTP/2, later", HTTP1, "get got(a/http/a) get got(a/h2/a)"},
-		{"HTTP/2", HTTP2, "get got(a/h2/a)"},
-		{"HTTP/1, not HTTP/2", HTTP2, "get got(a/http/a)→protocol+close(a/http/a)"},
-		{"HTTP/3, not HTTP/2", HTTP2, "get got(a/h3/)"},
-		{"an unknown connection", HTTP2, "get got(nil)"},
-		{"any", AnyProtocol, "get got(a/h2/a)"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, problems := play(
-				Options{AtMostOnce: true, Expected: tt.expected, HostPort: "a"}, tt.events)
-			assert.Empty(t, problems)
-		})
+	framedFor := func(expected Protocol) Options {
+		return Options{AtMostOnce: true, Expected: expected, HostPort: "a"}
 	}
+	playAll(t, framedFor(HTTP1), map[string]string{
+		"HTTP/1":                          "get got",
+		"HTTP/1 with TLS":                 "get got(a/http/a)",
+		"HTTP/2, not HTTP/1":              "get got(a/h2/a)→protocol",
+		"HTTP/2, detached":                "get got(a/h2/a)→protocol authority→close(a/h2/a)",
+		"HTTP/2, of another host":         "get get(b) got(b/h2/b)",
+		"HTTP/2, by a proxy":              "get(b) got(b/h2/b)→protocol",
+		"HTTP/2, by a proxy, used before": "get(b) get got(a/h2/a)→protocol",
+		"HTTP/2, later":                   "get got(a/http/a) get got(a/h2/a)",
+	})
+	playAll(t, framedFor(HTTP2), map[string]string{
+		"HTTP/2":                "get got(a/h2/a)",
+		"HTTP/1, not HTTP/2":    "get got(a/http/a)→protocol+close(a/http/a)",
+		"HTTP/3, not HTTP/2":    "get got(a/h3/)",
+		"an unknown connection": "get got(nil)",
+	})
+	playAll(t, framedFor(AnyProtocol), map[string]string{"any": "get got(a/h2/a)"})
 }
 
 // Over HTTP/3, the transport sends a request again only if the server has not
@@ -382,8 +366,7 @@ func TestTransitionsOverHTTP3(t *testing.T) {
 		{send + "answer " + send, true, false, false},
 		{"get got(a/h2/) authority " + "get got(a/h3/)→resent", false, true, true},
 	} {
-		p, problems := play(Options{AtMostOnce: true}, tt.events)
-		assert.Empty(t, problems, tt.events)
+		p := play(t, Options{AtMostOnce: true}, tt.events)
 		assert.Equal(t, tt.forbids, p.forbidsResend(), tt.events)
 		sent := p.facts()
 		assert.Equal(t, []bool{tt.here, tt.elsewhere},
@@ -403,13 +386,10 @@ func TestTransitionsOfRestarts(t *testing.T) {
 		"got answer got",
 	} {
 		for _, atMostOnce := range []bool{false, true} {
-			_, problems := play(
-				Options{Restarts: true, HasBody: true, AtMostOnce: atMostOnce}, events)
-			assert.Empty(t, problems, "%s, %v", events, atMostOnce)
+			play(t, Options{Restarts: true, HasBody: true, AtMostOnce: atMostOnce}, events)
 		}
 	}
-	_, problems := play(Options{}, "got got")
-	assert.Empty(t, problems, "not asked for")
+	play(t, Options{}, "got got") // not asked for
 }
 
 // The conclusions from the hooks that were called.
@@ -443,26 +423,16 @@ func TestFacts(t *testing.T) {
 		{"read by a layer", "get read", []string{connecting}},
 		{"read by a layer, and made anew", "get read made", []string{connecting}},
 		{"detached", "detach " + send2 + "answer", []string{uploaded}},
-		{"detached, without the fields", "get detach headers",
-			[]string{unsent, connecting}},
+		{"detached, without the fields", "get detach headers", []string{unsent, connecting}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, problems := play(Options{AtMostOnce: true, HasBody: true}, tt.events)
-			assert.Empty(t, problems)
-			var facts []string
-			for _, f := range []struct {
-				name  string
-				holds bool
-			}{
-				{unsent, p.provesUnsent(false)}, {wrote, p.wrote},
-				{answered, p.answered}, {uploaded, p.uploaded}, {awaits, p.awaitsUpload()},
-				{connecting, p.facts().Connecting},
+			p := play(t, Options{AtMostOnce: true, HasBody: true}, tt.events)
+			for fact, holds := range map[string]bool{
+				unsent: p.provesUnsent(false), wrote: p.wrote, answered: p.answered,
+				uploaded: p.uploaded, awaits: p.awaitsUpload(), connecting: p.facts().Connecting,
 			} {
-				if f.holds {
-					facts = append(facts, f.name)
-				}
+				assert.Equal(t, slices.Contains(tt.facts, fact), holds, fact)
 			}
-			assert.ElementsMatch(t, tt.facts, facts)
 		})
 	}
 }
@@ -470,10 +440,10 @@ func TestFacts(t *testing.T) {
 // Without AtMostOnce, too few hooks are set for a proof, and connections are
 // not kept. Without a body, there is no upload to wait for.
 func TestFactsOfOthers(t *testing.T) {
-	p, _ := play(Options{HasBody: true}, "get got")
+	p := play(t, Options{HasBody: true}, "get got")
 	assert.False(t, p.provesUnsent(false))
 	assert.Empty(t, p.kept)
-	p, _ = play(Options{AtMostOnce: true}, "get got")
+	p = play(t, Options{AtMostOnce: true}, "get got")
 	assert.False(t, p.awaitsUpload())
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -70,6 +71,21 @@ func start(t *testing.T, options wire.Options) (*attempt, *httptrace.ClientTrace
 	return a, httptrace.ContextClientTrace(a.trace.Start(t.Context(), a, options))
 }
 
+// newBody is a GetBody.
+func newBody() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+
+// noBody is a GetBody whose body can be recognized.
+func noBody() (io.ReadCloser, error) { return http.NoBody, nil }
+
+// newServer starts a server with TLS, of HTTP/2 if http2 is true.
+func newServer(t *testing.T, http2 bool, handler http.HandlerFunc) *httptest.Server {
+	srv := httptest.NewUnstartedServer(handler)
+	srv.EnableHTTP2 = http2
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
 // Each hook costs an allocation, so only those that are needed are set.
 func TestHooks(t *testing.T) {
 	for _, tt := range []struct {
@@ -84,16 +100,9 @@ func TestHooks(t *testing.T) {
 	} {
 		_, hooks := start(t, tt.options)
 		var set []string
-		for name, is := range map[string]bool{
-			"GetConn": hooks.GetConn != nil, "GotConn": hooks.GotConn != nil,
-			"WroteHeaderField":     hooks.WroteHeaderField != nil,
-			"WroteHeaders":         hooks.WroteHeaders != nil,
-			"WroteRequest":         hooks.WroteRequest != nil,
-			"GotFirstResponseByte": hooks.GotFirstResponseByte != nil,
-			"Got1xxResponse":       hooks.Got1xxResponse != nil,
-		} {
-			if is {
-				set = append(set, name)
+		for field, value := range reflect.ValueOf(*hooks).Fields() {
+			if !value.IsNil() {
+				set = append(set, field.Name)
 			}
 		}
 		assert.ElementsMatch(t, strings.Fields(tt.want), set, "%+v", tt.options)
@@ -106,6 +115,10 @@ func TestHooks(t *testing.T) {
 // HTTP/2 is closed if the request is written although it was stopped.
 func TestActions(t *testing.T) {
 	const resent = "Stop: the request is not idempotent, and was stopped when it was about to be sent again"
+	once, resendable := wire.Options{AtMostOnce: true},
+		wire.Options{AtMostOnce: true, Resendable: true}
+	plain := func(c *conn) net.Conn { return c }
+	http2 := func(c *conn) net.Conn { return tlsConn{c} }
 	for _, tt := range []struct {
 		name    string
 		options wire.Options
@@ -114,19 +127,16 @@ func TestActions(t *testing.T) {
 		again   string // of the second one
 		want    []string
 	}{
-		{"HTTP/1", wire.Options{AtMostOnce: true, Resendable: true},
-			func(c *conn) net.Conn { return c }, "Host", "", []string{resent, "Close"}},
-		{"HTTP/2", wire.Options{AtMostOnce: true}, func(c *conn) net.Conn { return tlsConn{c} },
-			":authority :method", "", []string{resent}},
-		{"HTTP/2, written", wire.Options{AtMostOnce: true},
-			func(c *conn) net.Conn { return tlsConn{c} },
+		{"HTTP/1", resendable, plain, "Host", "", []string{resent, "Close"}},
+		{"HTTP/2", once, http2, ":authority :method", "", []string{resent}},
+		{"HTTP/2, written", once, http2,
 			":authority :method", ":authority", []string{resent, "Close"}},
-		{"no connection to show", wire.Options{AtMostOnce: true, Resendable: true},
+		{"no connection to show", resendable,
 			func(*conn) net.Conn { return nil }, "Host", "", []string{resent}},
-		{"a body", wire.Options{AtMostOnce: true, HasBody: true},
-			func(c *conn) net.Conn { return c }, ":authority", "", []string{"Uploaded"}},
-		{"nothing written", wire.Options{AtMostOnce: true, Restarts: true},
-			func(c *conn) net.Conn { return c }, "", "", []string{"Restarted"}},
+		{"a body", wire.Options{AtMostOnce: true, HasBody: true}, plain,
+			":authority", "", []string{"Uploaded"}},
+		{"nothing written", wire.Options{AtMostOnce: true, Restarts: true}, plain,
+			"", "", []string{"Restarted"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, hooks := start(t, tt.options)
@@ -218,7 +228,7 @@ func TestKeepsHooks(t *testing.T) {
 func TestConcurrentHooks(t *testing.T) {
 	a, hooks := start(t,
 		wire.Options{AtMostOnce: true, Resendable: true, Restarts: true, HasBody: true})
-	getBody := a.trace.GetBody(func() (io.ReadCloser, error) { return http.NoBody, nil })
+	getBody := a.trace.GetBody(noBody)
 	body := a.trace.Body(http.NoBody)
 	var wg sync.WaitGroup
 	for range 4 {
@@ -261,12 +271,8 @@ func readBody(t *testing.T, body io.Reader) {
 // is not asked for one either.
 func TestGetBodyForbidsResends(t *testing.T) {
 	calls := 0
-	make := func() (io.ReadCloser, error) {
-		calls++
-		return io.NopCloser(strings.NewReader("x")), nil
-	}
 	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
-	getBody := a.trace.GetBody(make)
+	getBody := a.trace.GetBody(func() (io.ReadCloser, error) { calls++; return newBody() })
 	body, err := getBody()
 	require.NoError(t, err)
 	readBody(t, body)
@@ -285,14 +291,13 @@ func TestGetBodyForbidsResends(t *testing.T) {
 func TestGetBodyOfOthers(t *testing.T) {
 	a, hooks := start(t, wire.Options{HasBody: true})
 	assert.Nil(t, hooks.WroteHeaderField)
-	own := http.NoBody
-	body, err := a.trace.GetBody(func() (io.ReadCloser, error) { return own, nil })()
+	body, err := a.trace.GetBody(noBody)()
 	require.NoError(t, err)
-	assert.Equal(t, own, body)
-	assert.Equal(t, own, a.trace.Body(own))
+	assert.Equal(t, http.NoBody, body)
+	assert.Equal(t, http.NoBody, a.trace.Body(http.NoBody))
 
 	a, _ = start(t, wire.Options{AtMostOnce: true})
-	assert.Equal(t, own, a.trace.Body(own))
+	assert.Equal(t, http.NoBody, a.trace.Body(http.NoBody))
 
 	a, _ = start(t, wire.Options{AtMostOnce: true, HasBody: true})
 	assert.Nil(t, a.trace.GetBody(nil))
@@ -310,12 +315,11 @@ func TestGetBodyOfOthers(t *testing.T) {
 func TestBodyThatALayerHasRead(t *testing.T) {
 	for name, read := range map[string]func(*testing.T, *attempt){
 		"Body": func(t *testing.T, a *attempt) {
-			readBody(t, a.trace.Body(io.NopCloser(strings.NewReader("x"))))
+			body, _ := newBody()
+			readBody(t, a.trace.Body(body))
 		},
 		"GetBody": func(t *testing.T, a *attempt) {
-			body, err := a.trace.GetBody(func() (io.ReadCloser, error) {
-				return io.NopCloser(strings.NewReader("x")), nil
-			})()
+			body, err := a.trace.GetBody(newBody)()
 			require.NoError(t, err)
 			readBody(t, body)
 		},
@@ -339,9 +343,9 @@ func TestBodyThatALayerHasRead(t *testing.T) {
 // If net/http resends that, it asks GetBody for one more.
 func TestBodyMadeAnew(t *testing.T) {
 	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
-	readBody(t, a.trace.Body(io.NopCloser(strings.NewReader("x"))))
-	getBody := a.trace.GetBody(
-		func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil })
+	read, _ := newBody()
+	readBody(t, a.trace.Body(read))
+	getBody := a.trace.GetBody(newBody)
 	body, err := getBody()
 	require.NoError(t, err)
 	hooks.GotConn(httptrace.GotConnInfo{})
@@ -356,13 +360,12 @@ func TestBodyMadeAnew(t *testing.T) {
 // Without layers, net/http alone reads the body, and reads are not watched.
 func TestBodyWithoutLayers(t *testing.T) {
 	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true, NoLayers: true})
-	own := http.NoBody
-	assert.Equal(t, own, a.trace.Body(own))
-	body, err := a.trace.GetBody(func() (io.ReadCloser, error) { return own, nil })()
+	assert.Equal(t, http.NoBody, a.trace.Body(http.NoBody))
+	body, err := a.trace.GetBody(noBody)()
 	require.NoError(t, err)
-	assert.Equal(t, own, body)
+	assert.Equal(t, http.NoBody, body)
 	hooks.WroteHeaderField(":authority", nil)
-	_, err = a.trace.GetBody(func() (io.ReadCloser, error) { return own, nil })()
+	_, err = a.trace.GetBody(noBody)()
 	assert.Equal(t, wire.ErrResent, err)
 }
 
@@ -396,79 +399,50 @@ func TestHideEmptyKeys(t *testing.T) {
 }
 
 // The hooks of one send come in the order that the package documentation
-// states, over a new connection and over one that was used before.
+// states, over a new connection and over one that was used before. Those for
+// responses may come before the last of those for writing.
 func TestHookOrder(t *testing.T) {
-	for _, tt := range []struct {
-		http2  bool
-		writes string // in their order
-	}{
-		{false, "GetConn GotConn Host WroteHeaders WroteRequest"},
-		{true, "GetConn GotConn :authority WroteHeaders WroteRequest"},
+	for http2, writes := range map[bool][]string{
+		false: {"GetConn", "GotConn", "Host", "WroteHeaders", "WroteRequest"},
+		true:  {"GetConn", "GotConn", ":authority", "WroteHeaders", "WroteRequest"},
 	} {
-		srv := httptest.NewUnstartedServer(
-			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusEarlyHints)
-				w.WriteHeader(http.StatusEarlyHints)
-				w.WriteHeader(http.StatusOK)
-			}))
-		srv.EnableHTTP2 = tt.http2
-		srv.StartTLS()
-		t.Cleanup(srv.Close)
+		srv := newServer(t, http2, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusOK)
+		})
 		for range 2 {
-			r := &hookRecord{wrote: make(chan struct{})}
+			wrote, read := make(chan string, 10), make(chan string, 10)
+			var first sync.Once // the first field tells the protocol
 			req, err := http.NewRequestWithContext(
-				httptrace.WithClientTrace(t.Context(), r.hooks()), "POST", srv.URL,
-				strings.NewReader("x"))
+				httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+					GetConn:      func(string) { wrote <- "GetConn" },
+					GotConn:      func(httptrace.GotConnInfo) { wrote <- "GotConn" },
+					WroteHeaders: func() { wrote <- "WroteHeaders" },
+					WroteRequest: func(httptrace.WroteRequestInfo) { wrote <- "WroteRequest" },
+					WroteHeaderField: func(name string, _ []string) {
+						first.Do(func() { wrote <- name })
+					},
+					GotFirstResponseByte: func() { read <- "GotFirstResponseByte" },
+					Got1xxResponse: func(int, textproto.MIMEHeader) error {
+						read <- "Got1xxResponse"
+						return nil
+					},
+				}), "POST", srv.URL, strings.NewReader("x"))
 			require.NoError(t, err)
 			resp, err := srv.Client().Transport.RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
-			<-r.wrote // which may be later than the response
-			r.mu.Lock()
-			assert.Equal(t, tt.writes, strings.Join(r.writes, " "))
-			assert.Equal(t, []string{"GotFirstResponseByte", "Got1xxResponse", "Got1xxResponse"},
-				r.reads)
-			r.mu.Unlock()
-		}
-	}
-}
-
-// hookRecord records hooks. Those for responses may come before the last of
-// those for writing.
-type hookRecord struct {
-	mu            sync.Mutex
-	writes, reads []string
-	wrote         chan struct{} // closed by WroteRequest
-}
-
-func (r *hookRecord) add(list *[]string, hook string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	*list = append(*list, hook)
-}
-
-func (r *hookRecord) hooks() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn: func(string) { r.add(&r.writes, "GetConn") },
-		GotConn: func(httptrace.GotConnInfo) { r.add(&r.writes, "GotConn") },
-		WroteHeaderField: func(name string, _ []string) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			// The first field tells the protocol.
-			if r.writes[len(r.writes)-1] == "GotConn" {
-				r.writes = append(r.writes, name)
+			for _, want := range writes { // the last of which may come after the response
+				assert.Equal(t, want, <-wrote)
 			}
-		},
-		WroteHeaders: func() { r.add(&r.writes, "WroteHeaders") },
-		WroteRequest: func(httptrace.WroteRequestInfo) {
-			r.add(&r.writes, "WroteRequest")
-			close(r.wrote)
-		},
-		GotFirstResponseByte: func() { r.add(&r.reads, "GotFirstResponseByte") },
-		Got1xxResponse: func(int, textproto.MIMEHeader) error {
-			r.add(&r.reads, "Got1xxResponse")
-			return nil
-		},
+			for _, want := range []string{
+				"GotFirstResponseByte", "Got1xxResponse", "Got1xxResponse"} {
+				assert.Equal(t, want, <-read)
+			}
+			assert.Empty(t, wrote)
+			assert.Empty(t, read)
+		}
 	}
 }
 
@@ -476,11 +450,7 @@ func (r *hookRecord) hooks() *httptrace.ClientTrace {
 func TestRealServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, body := range []string{"", "payload"} {
-			srv := httptest.NewUnstartedServer(
-				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			srv.EnableHTTP2 = http2
-			srv.StartTLS()
-			t.Cleanup(srv.Close)
+			srv := newServer(t, http2, func(http.ResponseWriter, *http.Request) {})
 			for range 3 {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				a := &attempt{onStopped: cancel}
@@ -488,8 +458,7 @@ func TestRealServer(t *testing.T) {
 				req, err := http.NewRequestWithContext(
 					ctx, "POST", srv.URL, strings.NewReader(body))
 				require.NoError(t, err)
-				getBody := a.trace.GetBody(
-					func() (io.ReadCloser, error) { return http.NoBody, nil })
+				getBody := a.trace.GetBody(noBody)
 				resp, err := srv.Client().Transport.RoundTrip(req)
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
@@ -511,9 +480,7 @@ func TestRealServer(t *testing.T) {
 // A connection may have been shared once it was answered, or if it was used before. One
 // that is being opened is not shared.
 func TestShared(t *testing.T) {
-	var a attempt
-	ctx := a.trace.Start(t.Context(), &a, wire.Options{AtMostOnce: true})
-	hooks := httptrace.ContextClientTrace(ctx)
+	a, hooks := start(t, wire.Options{AtMostOnce: true})
 	first, second := net.Pipe()
 	hooks.GetConn("a.test:80")
 	assert.False(t, a.trace.Facts().Shared)
@@ -546,9 +513,7 @@ func TestRealDial(t *testing.T) {
 // A connection whose RemoteAddr panics, as one of net/http's own tests has, can
 // be used, because RemoteAddr is called only to compare two connections.
 func TestConnWithoutAddress(t *testing.T) {
-	var a attempt
-	ctx := a.trace.Start(t.Context(), &a, wire.Options{AtMostOnce: true, HasBody: true})
-	hooks := httptrace.ContextClientTrace(ctx)
+	_, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
 	hooks.GetConn("a.test:80")
 	assert.NotPanics(t, func() { hooks.GotConn(httptrace.GotConnInfo{Conn: struct{ net.Conn }{}}) })
 }
