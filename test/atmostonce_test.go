@@ -54,68 +54,61 @@ func (l layering) transport(t *testing.T, base http.RoundTripper) http.RoundTrip
 // request that is not idempotent still reaches the server at most once, unless
 // the server says that it did not process it.
 func TestAtMostOnceHTTP2(t *testing.T) {
-	answers := map[string]struct {
+	reset := func(code uint32) func(faults.Stream) {
+		return func(s faults.Stream) { s.ResetStream(code) }
+	}
+	goAway := func(code uint32) func(faults.Stream) {
+		return func(s faults.Stream) { s.GoAway(0, code) }
+	}
+	// A 1xx response is not an answer, so net/http may resend the request. But
+	// the server has begun with it, whatever a GOAWAY says.
+	after103 := func(end func(faults.Stream)) func(faults.Stream) {
+		return func(s faults.Stream) {
+			s.Header(false, ":status", "103")
+			end(s)
+		}
+	}
+	for name, tt := range map[string]struct {
 		answer func(faults.Stream)
-		// deliveries of a POST with a body: several if the server says that it
-		// did nothing
-		body int32
-		// Without a body, below an unknown layer: net/http's resend is stopped, and
-		// its error does not say why it would have resent the request. After
+		// deliveries: several if the server says that it did nothing
+		want int32
+		// Below an unknown layer, net/http's resend is stopped. Without a body, its
+		// error does not say why it would have resent the request. With one, the
+		// layer may need GetBody, so it is stopped when it asks for the body. After
 		// ENHANCE_YOUR_CALM, net/http does not resend it, so its error says why.
-		bodiless int32
-		// Below an unknown layer, with a body: the layer may need GetBody, and
-		// net/http's resend is stopped when it asks for the body.
 		unknown int32
 	}{
-		"REFUSED_STREAM": {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1, 1, 1},
-		"PROTOCOL_ERROR": {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1, 1, 1},
-		"INTERNAL_ERROR": {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1, 1, 1},
-		"ENHANCE_YOUR_CALM": {
-			func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1, 1, 1},
+		"REFUSED_STREAM":    {reset(faults.RefusedStream), 1, 1},
+		"PROTOCOL_ERROR":    {reset(faults.ProtocolError), 1, 1},
+		"INTERNAL_ERROR":    {reset(faults.InternalError), 1, 1},
+		"ENHANCE_YOUR_CALM": {reset(faults.EnhanceYourCalm), 1, 1},
 		"GOAWAY(0), three times": {func(s faults.Stream) {
 			if s.Request <= 3 {
 				s.GoAway(0, faults.NoError)
 			} else {
 				s.ResetStream(faults.InternalError)
 			}
-		}, 4, 1, 1},
-		"GOAWAY(0), calm": {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5, 5, 5},
+		}, 4, 1},
+		"GOAWAY(0), calm": {goAway(faults.EnhanceYourCalm), 5, 5},
 		"GOAWAY(id) + close": {
-			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1, 1},
-		"close": {func(s faults.Stream) { s.Close() }, 1, 1, 1},
-		// A 1xx response is not an answer, so net/http may resend the request. But
-		// the server has begun with it, whatever a GOAWAY says.
-		"103, REFUSED_STREAM": {func(s faults.Stream) {
-			s.Header(false, ":status", "103")
-			s.ResetStream(faults.RefusedStream)
-		}, 1, 1, 1},
-		"103, GOAWAY(0)": {func(s faults.Stream) {
-			s.Header(false, ":status", "103")
-			s.GoAway(0, faults.NoError)
-		}, 1, 1, 1},
-		"103, GOAWAY(0), calm": {func(s faults.Stream) {
-			s.Header(false, ":status", "103")
-			s.GoAway(0, faults.EnhanceYourCalm)
-		}, 1, 1, 1},
-	}
-	for name, tt := range answers {
+			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1},
+		"close":                {func(s faults.Stream) { s.Close() }, 1, 1},
+		"103, REFUSED_STREAM":  {after103(reset(faults.RefusedStream)), 1, 1},
+		"103, GOAWAY(0)":       {after103(goAway(faults.NoError)), 1, 1},
+		"103, GOAWAY(0), calm": {after103(goAway(faults.EnhanceYourCalm)), 1, 1},
+	} {
 		for _, above := range []layering{noLayer, knownLayer, unknownLayer} {
 			for _, body := range []string{"", "payload"} {
 				t.Run(fmt.Sprintf("%s/layer=%s/body=%q", name, above, body), func(t *testing.T) {
 					srv := faults.HTTP2(t, tt.answer)
-					transport := above.transport(t, faults.HTTP2Base(t))
-					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-					defer cancel()
-					_, err := transport.RoundTrip(
-						contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
-					require.Error(t, err)
-					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
-					want := tt.body
-					switch {
-					case above == unknownLayer && body == "":
-						want = tt.bodiless
-					case above == unknownLayer:
+					err := failsInTime(t, above.transport(t, faults.HTTP2Base(t)),
+						contract.Request(t, "POST", srv.URL(), body))
+					want := tt.want
+					if above == unknownLayer {
 						want = tt.unknown
+					}
+					if want < tt.want { // though the server says that it did nothing
+						require.ErrorContains(t, err, "httpretry.Through", "which prevents that")
 					}
 					assert.Equal(t, want, srv.Requests.Load(), "deliveries; %v", err)
 				})
@@ -127,16 +120,14 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 // Hazard C2: a request with a body that a GOAWAY left unprocessed is resent by
 // the RetryTransport, not by net/http.
 func TestGoAwayReplay(t *testing.T) {
-	var once atomic.Bool
 	srv := faults.HTTP2(t, func(s faults.Stream) {
-		if once.CompareAndSwap(false, true) {
+		if s.Request == 1 {
 			s.GoAway(0, faults.NoError)
 		} else {
 			s.Respond(204)
 		}
 	})
-	events := new(contract.Record)
-	transport := contract.Recorded(t, faults.HTTP2Base(t), contract.RetryEvery(0), events)
+	transport, events := recorded(t, faults.HTTP2Base(t))
 	resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL(), "payload"))
 	assert.Equal(t, 204, resp.StatusCode)
 	assert.Len(t, events.Events, 2)
@@ -147,7 +138,7 @@ func TestGoAwayReplay(t *testing.T) {
 // log in, is not mistaken for net/http resending the attempt.
 func TestLayerThatLogsIn(t *testing.T) {
 	var charges atomic.Int32
-	_, url, inner := newHTTP2Handler(t, func(w http.ResponseWriter, r *http.Request) {
+	srv, inner := newTLSServer(t, true, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/token":
 			_, _ = io.WriteString(w, "secret")
@@ -164,7 +155,7 @@ func TestLayerThatLogsIn(t *testing.T) {
 		}
 		contract.ReadBody(t, resp)
 		token, err := inner.RoundTrip(
-			contract.Request(t, "GET", url+"/token", "").WithContext(req.Context()))
+			contract.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +164,7 @@ func TestLayerThatLogsIn(t *testing.T) {
 		return inner.RoundTrip(req)
 	})
 	resp := contract.Send(t, contract.New(t, httpretry.Config{Base: base}),
-		contract.Request(t, "POST", url+"/charge", ""))
+		contract.Request(t, "POST", srv.URL+"/charge", ""))
 	assert.Equal(t, 2, resp.ProtoMajor)
 	assert.EqualValues(t, 1, charges.Load())
 }
@@ -181,7 +172,11 @@ func TestLayerThatLogsIn(t *testing.T) {
 // A Transport may send requests of its own with the attempt's context. They are
 // not mistaken for resends of the attempt.
 func TestRequestsInsideTransport(t *testing.T) {
-	posts, url, known := newHTTP2Handler(t, func(w http.ResponseWriter, r *http.Request) {
+	var posts atomic.Int32
+	srv, known := newTLSServer(t, true, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			posts.Add(1)
+		}
 		if r.Header.Get("Authorization") == "" {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
@@ -194,12 +189,11 @@ func TestRequestsInsideTransport(t *testing.T) {
 	}
 	for name, set := range map[string]func(base *http.Transport){
 		"a dial function that looks up addresses over HTTPS": func(base *http.Transport) {
-			_, resolver, _ := newHTTP2Handler(t, func(http.ResponseWriter, *http.Request) {})
+			resolver, _ := newTLSServer(t, true, func(http.ResponseWriter, *http.Request) {})
 			base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-				get(ctx, resolver+"/a")
-				get(ctx, resolver+"/aaaa")
-				return new(net.Dialer).DialContext(
-					ctx, network, strings.TrimPrefix(url, "https://"))
+				get(ctx, resolver.URL+"/a")
+				get(ctx, resolver.URL+"/aaaa")
+				return new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
 			}
 		},
 		"a protocol that authenticates": func(base *http.Transport) {
@@ -207,13 +201,20 @@ func TestRequestsInsideTransport(t *testing.T) {
 				"https", contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					// The first request shows that the host speaks HTTP/2.
 					_, err := known.RoundTrip(
-						contract.Request(t, "GET", url, "").WithContext(req.Context()))
+						contract.Request(t, "GET", srv.URL, "").WithContext(req.Context()))
 					if err != nil {
 						return nil, err
 					}
 					req = req.Clone(req.Context())
 					req.Header.Set("Authorization", "secret")
 					return known.RoundTrip(req)
+				}))
+		},
+		// The attempt that shows that the host speaks HTTP/2 is stopped all the same.
+		"a protocol that detaches the context": func(base *http.Transport) {
+			base.RegisterProtocol(
+				"https", contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					return known.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
 				}))
 		},
 	} {
@@ -224,30 +225,11 @@ func TestRequestsInsideTransport(t *testing.T) {
 				t.Cleanup(base.CloseIdleConnections)
 				set(base)
 				contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base}),
-					contract.Request(t, "POST", url, body))
+					contract.Request(t, "POST", srv.URL, body))
 				assert.EqualValues(t, 1, posts.Load())
 			}
 		})
 	}
-}
-
-// newHTTP2Handler starts a TLS server that counts its POSTs, and returns a
-// transport that trusts it.
-func newHTTP2Handler(
-	t *testing.T, h http.HandlerFunc) (posts *atomic.Int32, url string, client *http.Transport) {
-	t.Helper()
-	posts = new(atomic.Int32)
-	srv := httptest.NewUnstartedServer(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == "POST" {
-				posts.Add(1)
-			}
-			h(w, r)
-		}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	return posts, srv.URL, srv.Client().Transport.(*http.Transport)
 }
 
 // Watching 1xx responses disables net/http's bound on their size, so the
@@ -263,81 +245,49 @@ func TestInformationalFlood(t *testing.T) {
 				}
 			})
 			base.MaxResponseHeaderBytes = 100_000
-			resp, err := contract.New(t, httpretry.Config{Base: base}).
-				RoundTrip(contract.Request(t, "POST", srv.URL, ""))
-			if want != "" {
-				require.ErrorContains(t, err, want)
-				return
+			transport := contract.New(t, httpretry.Config{Base: base})
+			req := contract.Request(t, "POST", srv.URL, "")
+			if want == "" {
+				contract.Send(t, transport, req)
+			} else {
+				require.ErrorContains(t, sendFails(t, transport, req), want)
 			}
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
 		})
 	}
 }
 
 // Over HTTP/1, net/http resends a request that it considers not replayable only
-// if it has written nothing of it. That is allowed.
+// if it has written nothing of it. That is allowed, also for a request that has
+// only one attempt. With TLS, the body is one from GetBody.
 func TestNothingWritten(t *testing.T) {
-	var requests atomic.Int32
-	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
-	var broken atomic.Bool
-	base := faults.Base(t, nil)
-	faults.WrapConns(
-		base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-	transport := contract.New(t,
-		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
-	contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
-	broken.Store(true)
-	contract.Send(t, transport, contract.Request(t, "POST", srv.URL, ""))
-	assert.False(t, broken.Load(), "a write has failed")
-	assert.EqualValues(t, 2, requests.Load())
-}
-
-// newServerOf starts a server of HTTP/1, with TLS if secure is true, and returns
-// it with a transport that trusts it.
-func newServerOf(t *testing.T, secure bool, handler http.HandlerFunc,
-) (*httptest.Server, *http.Transport) {
-	t.Helper()
-	srv := httptest.NewUnstartedServer(handler)
-	if secure {
-		srv.StartTLS()
-	} else {
-		srv.Start()
-	}
-	t.Cleanup(srv.Close)
-	base := srv.Client().Transport.(*http.Transport).Clone()
-	t.Cleanup(base.CloseIdleConnections)
-	return srv, base
-}
-
-// Over HTTP/1 with TLS, net/http also resends a request that has only one
-// attempt and of which nothing was written. The body is one from GetBody.
-func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 	var sent atomic.Int32
-	var broken atomic.Bool
-	srv, base := newServerOf(t, true, func(_ http.ResponseWriter, r *http.Request) {
-		if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
+	handler := func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.ContentLength == 0 || string(body) == "payload" {
 			sent.Add(1)
 		}
-	})
-	faults.WrapConns(
-		base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-	transport := contract.New(t, httpretry.Config{Base: base})
-	contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
-	for i, req := range []*http.Request{
-		contract.Request(t, "POST", srv.URL, "payload"),
-		newUpload(t, "GetBody", srv.URL, []byte("payload")),
-		newUpload(t, "GetBody", srv.URL, []byte("payload")),
-	} {
-		if i == 1 {
-			req.Method = "POST"
+	}
+	for _, secure := range []bool{false, true} {
+		srv, base := newTLSServer(t, false, handler)
+		if !secure {
+			srv = contract.NewServer(t, handler)
 		}
-		broken.Store(true)
-		resp := contract.Send(t, transport,
-			req.WithContext(httpretry.WithoutRetries(req.Context())))
-		assert.False(t, broken.Load(), "a write has failed")
-		assert.EqualValues(t, i+1, sent.Load())
-		contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
+		broken := makeBrittle(base)
+		transport := contract.New(t, httpretry.Config{Base: base})
+		for _, k := range []kind{kindPostEmpty, kindPost, kindPostGetBody} {
+			for _, method := range []string{"POST", "PUT"} {
+				req := (&scene{url: srv.URL}).request(t, k)
+				req.Method = method
+				contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
+				broken.Store(true)
+				sent.Store(0)
+				resp := contract.Send(t, transport,
+					req.WithContext(httpretry.WithoutRetries(req.Context())))
+				assert.False(t, broken.Load(), "a write has failed")
+				assert.EqualValues(t, 1, sent.Load())
+				contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
+			}
+		}
 	}
 }
 
@@ -345,15 +295,13 @@ func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 // excludes it, as net/http alone does, but not after any other end of its stream.
 // Nothing is kept of a stream that has only one attempt, so it is not sent again.
 func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
-	for name, tt := range map[string]struct {
-		answer func(faults.Stream)
-		sent   int32
-	}{
-		"REFUSED_STREAM": {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1},
-		"GOAWAY(0)":      {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 2},
+	for name, answer := range map[string]func(faults.Stream){
+		"REFUSED_STREAM": func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
+		"GOAWAY(0)":      func(s faults.Stream) { s.GoAway(0, faults.NoError) },
 	} {
-		for _, kind := range []upload{"memory", uploadGetBody, uploadStream} {
-			t.Run(name+"/"+string(kind), func(t *testing.T) {
+		for _, k := range []kind{
+			kindPostEmpty, kindPost, kindPostGetBody, kindPostStreamed} {
+			t.Run(name+"/"+string(k), func(t *testing.T) {
 				var requests atomic.Int32
 				srv := faults.Listen(t, func(c *faults.Conn) {
 					c.ServeFrames(func(_, flags byte, id uint32, _ []byte) bool {
@@ -362,35 +310,33 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 						case requests.Add(1) == 2:
 							stream.Respond(204)
 						default:
-							tt.answer(stream)
+							answer(stream)
 						}
 						return true
 					})
 				})
-				req := contract.Request(t, "POST", srv.URL(), "payload")
-				if kind != "memory" { // net/http does not know the type of the body
-					req = newUpload(t, kind, srv.URL(), []byte("payload"))
-					req.Method = "POST"
+				req := (&scene{url: srv.URL()}).request(t, k)
+				transport := contract.With(t, faults.HTTP2Base(t), httpretry.Policy{MaxAttempts: 1})
+				if name == "GOAWAY(0)" && k != kindPostStreamed {
+					contract.Send(t, transport, req)
+					assert.EqualValues(t, 2, requests.Load())
+					return
 				}
-				sent := tt.sent
-				if kind == uploadStream {
-					sent = 1
-				}
-				policy := httpretry.Policy{MaxAttempts: 1}
-				resp, err := contract.With(t, faults.HTTP2Base(t), policy).RoundTrip(req)
-				if sent == 1 {
-					require.ErrorContains(t, err, strings.TrimSuffix(name, "(0)"))
-				} else {
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
-				}
-				assert.Equal(t, sent, requests.Load())
+				err := sendFails(t, transport, req)
+				require.ErrorContains(t, err, strings.TrimSuffix(name, "(0)"))
+				assert.EqualValues(t, 1, requests.Load())
 			})
 		}
 	}
 }
 
-// brittleConn fails the first write after broken is set.
+// makeBrittle makes the first write of base fail after broken is set.
+func makeBrittle(base *http.Transport) (broken *atomic.Bool) {
+	broken = new(atomic.Bool)
+	faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{conn, broken} })
+	return broken
+}
+
 type brittleConn struct {
 	net.Conn
 	broken *atomic.Bool
@@ -403,78 +349,54 @@ func (c *brittleConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Hazard 1.3: a request that was provably never sent may be sent again,
-// whatever the error.
-func TestNeverSent(t *testing.T) {
-	var posts, conns atomic.Int32
-	srv, base := newServerOf(
-		t, true, func(http.ResponseWriter, *http.Request) { posts.Add(1) })
-	faults.WrapConns(base, func(conn net.Conn) net.Conn {
-		if conns.Add(1) < 3 {
-			_ = conn.Close() // so that the TLS handshake fails with an error that proves nothing
-		}
-		return conn
-	})
-	contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
-		contract.Request(t, "POST", srv.URL, "payload"))
-	assert.EqualValues(t, 3, conns.Load())
-	assert.EqualValues(t, 1, posts.Load())
+// noRoute returns a transport that cannot connect, and counts its dials.
+func noRoute() (base *http.Transport, dials *int) {
+	dials = new(int)
+	return &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			*dials++
+			return nil, errors.New("no route")
+		}}, dials
 }
 
-// If net/http could not connect, a layer may have sent the body in another way,
-// which the hooks do not report.
+// If net/http could not connect, a layer may have sent the request in another way,
+// which the hooks do not report. That of an http.Transport, which a layer with an
+// Unwrap method uses, has not.
 func TestNeverSentByNetHTTP(t *testing.T) {
-	unreachable := &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			return nil, errors.New("no route")
-		}}
-	for _, usesGetBody := range []bool{false, true} {
-		sent := 0
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	again := func(inner http.RoundTripper, usesGetBody bool) http.RoundTripper {
+		return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(req.Body)
 			_ = req.Body.Close()
-			sent++
 			again := req.Clone(req.Context())
 			again.Body = io.NopCloser(bytes.NewReader(body))
 			if usesGetBody {
 				again.Body, _ = req.GetBody()
 			}
-			return unreachable.RoundTrip(again)
+			return inner.RoundTrip(again)
 		})
-		_, err := contract.With(t, base, contract.RetryEvery(0)).
-			RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
-		require.ErrorContains(t, err, "no route")
-		assert.Equal(t, 1, sent)
 	}
-}
-
-// A request without a body may have been sent in another way, too. That of an
-// http.Transport, which a layer with an Unwrap method uses, has not.
-func TestNeverSentWithoutBody(t *testing.T) {
-	dials := 0
-	unreachable := &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			dials++
-			return nil, errors.New("no route")
-		}}
+	inner, dials := noRoute()
 	fallback := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		_, _ = unreachable.RoundTrip(req)
-		return nil, io.ErrUnexpectedEOF // of a transport that does not call the hooks
+		_, err := inner.RoundTrip(req)
+		// of a transport that does not call the hooks
+		return nil, fmt.Errorf("%w, after %s", io.ErrUnexpectedEOF, err)
 	})
 	for name, tt := range map[string]struct {
 		base     http.RoundTripper
+		body     string
 		attempts int
 	}{
-		"layer":             {fallback, 1},
-		"layer with Unwrap": {unwrapper{unreachable}, 5},
-		"http.Transport":    {unreachable, 5},
+		"body":              {again(inner, false), "payload", 1},
+		"GetBody":           {again(inner, true), "payload", 1},
+		"without body":      {fallback, "", 1},
+		"layer with Unwrap": {unwrapper{inner}, "", 5},
+		"http.Transport":    {inner, "", 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dials = 0
-			_, err := contract.With(t, tt.base, contract.RetryEvery(0)).
-				RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
-			require.Error(t, err)
-			assert.Equal(t, tt.attempts, dials)
+			*dials = 0
+			err := sendFails(t, retrying(t, tt.base), newRequest(t, "POST", tt.body))
+			require.ErrorContains(t, err, "no route")
+			assert.Equal(t, tt.attempts, *dials)
 		})
 	}
 }
@@ -484,11 +406,7 @@ func TestNeverSentWithoutBody(t *testing.T) {
 func TestNeverSentByAnotherProtocol(t *testing.T) {
 	for _, body := range []string{"", "payload"} {
 		t.Run(fmt.Sprintf("registered/body %q", body), func(t *testing.T) {
-			sent := 0
-			unreachable := &http.Transport{
-				DialContext: func(context.Context, string, string) (net.Conn, error) {
-					return nil, errors.New("no route")
-				}}
+			inner, sent := noRoute()
 			base := new(http.Transport)
 			base.RegisterProtocol(
 				"two", contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -496,16 +414,14 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 						_, _ = io.Copy(io.Discard, req.Body)
 						_ = req.Body.Close()
 					}
-					sent++
-					return unreachable.RoundTrip(
-						contract.Request(t, "POST", "http://a.test/", body).
+					return inner.RoundTrip(
+						newRequest(t, "POST", body).
 							WithContext(req.Context()))
 				}))
-			_, err := contract.Unchecked(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-				RoundTrip(contract.Request(t, "POST", "two://a.test/", body))
+			err := sendFails(t, noLayer.transport(t, base),
+				contract.Request(t, "POST", "two://a.test/", body))
 			require.ErrorContains(t, err, "no route")
-			assert.Equal(t, 1, sent)
+			assert.Equal(t, 1, *sent)
 		})
 		t.Run(fmt.Sprintf("negotiated/body %q", body), func(t *testing.T) {
 			server, client := faults.Certificates(t)
@@ -533,9 +449,8 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 					})
 				},
 			}
-			_, err := contract.Unchecked(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-				RoundTrip(contract.Request(t, "POST", "https://"+srv.Addr, body))
+			err := sendFails(t, noLayer.transport(t, base),
+				contract.Request(t, "POST", "https://"+srv.Addr, body))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			assert.EqualValues(t, 1, sent.Load())
 		})
@@ -547,6 +462,43 @@ type noCachedConnError struct{}
 
 func (noCachedConnError) Error() string             { return "the connection was used" }
 func (noCachedConnError) IsHTTP2NoCachedConnError() {}
+
+// dropServer is a server of HTTP/1 that answers requests for /, and closes the
+// connection of each other one.
+type dropServer struct {
+	*faults.Server
+	dropped atomic.Int32
+	key     atomic.Value // X-Idempotency-Key of the last one
+}
+
+func newDropServer(t *testing.T) *dropServer {
+	s := new(dropServer)
+	s.Server = faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if req.URL.Path == "/" {
+			c.Respond(200, "")
+			return true
+		}
+		s.dropped.Add(1)
+		s.key.Store(req.Header.Get("X-Idempotency-Key"))
+		return false
+	})
+	return s
+}
+
+// sendsOnce sends req on a connection that was used before, and requires that it
+// arrives once and fails.
+func (s *dropServer) sendsOnce(t *testing.T, policy httpretry.Policy, req *http.Request) error {
+	t.Helper()
+	s.dropped.Store(0)
+	base := faults.Base(t, nil)
+	transport := contract.With(t, base, policy)
+	contract.Send(t, transport, contract.Request(t, "GET", s.URL()+"/", ""))
+	err := sendFails(t, transport, req)
+	base.CloseIdleConnections()
+	s.Settle(t)
+	assert.EqualValues(t, 1, s.dropped.Load())
+	return err
+}
 
 // Hazard C1: an empty key counts as none, and with a Policy.Idempotent, so does
 // a key without any value. net/http takes any key as permission to resend, so
@@ -562,33 +514,17 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 		"empty, by policy": {[]string{""}, isGet},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var requests atomic.Int32
-			srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
-				if req.Method == "POST" {
-					requests.Add(1)
-					return false
-				}
-				c.Respond(200, "")
-				return true
-			})
-			url, base := srv.URL(), faults.Base(t, nil)
+			srv := newDropServer(t)
 			policy := contract.RetryEvery(0)
 			policy.Idempotent = tt.idempotent
 			policy.IdempotencyHeader = "X-Request-Id"
-			transport := contract.With(t, base, policy)
 			for range 5 {
-				// leaves a connection to be reused
-				contract.Send(t, transport, contract.Request(t, "GET", url, ""))
-				req := contract.Request(t, "POST", url, "")
+				req := contract.Request(t, "POST", srv.URL()+"/unsafe", "")
 				req.Header["Idempotency-Key"] = tt.values
 				req.Header["X-Idempotency-Key"] = tt.values
-				_, err := transport.RoundTrip(req)
-				require.Error(t, err)
+				err := srv.sendsOnce(t, policy, req)
 				assert.NotErrorIs(t, err, wire.ErrResent, "net/http did not try to resend it")
 			}
-			base.CloseIdleConnections()
-			srv.Settle(t)
-			assert.EqualValues(t, 5, requests.Load())
 		})
 	}
 }
@@ -603,33 +539,17 @@ func TestUnsafeRequests(t *testing.T) {
 		{"", ""}, {"GET", ""}, {"HEAD", ""}, {"OPTIONS", ""}, {"TRACE", ""}, {"POST", "foreign"},
 	} {
 		t.Run(tt.method+tt.key, func(t *testing.T) {
-			var unsafe atomic.Int32
-			srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
-				if req.URL.Path == "/unsafe" {
-					unsafe.Add(1)
-					assert.Equal(t, tt.key, req.Header.Get("X-Idempotency-Key"))
-					return false
-				}
-				c.Respond(200, "")
-				return true
-			})
-			url, base := srv.URL(), faults.Base(t, nil)
+			srv := newDropServer(t)
 			policy := contract.RetryEvery(0)
-			policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
+			policy.Idempotent = func(req *http.Request) bool { return req.URL.Path == "/" }
 			for range 5 {
-				unsafe.Store(0)
-				transport := contract.With(t, base, policy)
-				contract.Send(t, transport, contract.Request(t, "GET", url, ""))
-				req := contract.Request(t, "GET", url+"/unsafe", "")
+				req := contract.Request(t, "GET", srv.URL()+"/unsafe", "")
 				req.Method = tt.method
 				if tt.key != "" {
 					req.Header.Set("X-Idempotency-Key", tt.key)
 				}
-				_, err := transport.RoundTrip(req)
-				require.Error(t, err)
-				base.CloseIdleConnections()
-				srv.Settle(t)
-				assert.EqualValues(t, 1, unsafe.Load())
+				_ = srv.sendsOnce(t, policy, req)
+				assert.Equal(t, tt.key, srv.key.Load())
 			}
 		})
 	}
@@ -647,8 +567,7 @@ func TestStoppedResendKeepsConnection(t *testing.T) {
 	})
 	base := faults.HTTP2Base(t)
 	warmUp(t, base, srv)
-	transport := contract.With(t, contract.BaseFunc(base.RoundTrip), contract.RetryEvery(0))
-	_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL(), ""))
+	err := sendFails(t, unknownLayer.transport(t, base), contract.Request(t, "POST", srv.URL(), ""))
 	require.ErrorContains(t, err, "was stopped")
 	conns := srv.Conns.Load() // 2 if net/http had not pooled the first one yet
 	warmUp(t, base, srv)
@@ -695,25 +614,25 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
 			base, url, posts := newChangingServer(t, "h2", "http/1.1")
-			_, err := contract.With(t, base, contract.RetryEvery(0)).
-				RoundTrip(contract.Request(t, "POST", url, ""))
-			require.Error(t, err)
+			_ = sendFails(t, retrying(t, base), contract.Request(t, "POST", url, ""))
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, posts.Load())
 		}
 	})
 	t.Run("stale HTTP/1, then HTTP/2", func(t *testing.T) {
 		base, url, posts := newChangingServer(t, "http/1.1", "h2")
-		var broken atomic.Bool
-		faults.WrapConns(
-			base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-		transport := contract.With(t, base, contract.RetryEvery(0))
+		broken := makeBrittle(base)
+		transport := retrying(t, base)
 		contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 		broken.Store(true)
-		_, err := transport.RoundTrip(contract.Request(t, "POST", url, ""))
-		require.Error(t, err)
+		_ = sendFails(t, transport, contract.Request(t, "POST", url, ""))
 		assert.EqualValues(t, 1, posts.Load())
 	})
+}
+
+func connects(c *faults.Conn, _ *http.Request) bool {
+	c.Respond(200, "")
+	return true
 }
 
 // Hazard 0.1: through a proxy, net/http names the proxy in GetConn when it
@@ -724,11 +643,7 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 	server.NextProtos = []string{"h2"}
 	proxies := map[string]func(addr string) *url.URL{
 		"HTTP": func(addr string) *url.URL {
-			proxy := faults.Proxy(t, addr, func(c *faults.Conn, _ *http.Request) bool {
-				c.Respond(200, "")
-				return true
-			})
-			return &url.URL{Scheme: "http", Host: proxy.Addr}
+			return &url.URL{Scheme: "http", Host: faults.Proxy(t, addr, connects).Addr}
 		},
 		"SOCKS": func(addr string) *url.URL {
 			return &url.URL{Scheme: "socks5", Host: faults.SOCKS(t, addr, 0).Addr}
@@ -766,16 +681,12 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 					})
 				})
 				base := faults.Base(t, client)
-				base.ForceAttemptHTTP2 = true
 				base.Proxy = http.ProxyURL(start(srv.Addr))
-				transport := contract.With(t, base, contract.RetryEvery(0))
 				if tt.reused { // by another client, so that the protocol is not known
 					contract.Send(t, base, contract.Request(t, "GET", "https://"+srv.Addr, ""))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-				defer cancel()
-				_, err := transport.RoundTrip(
-					contract.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
+				err := failsInTime(t, retrying(t, base),
+					contract.Request(t, "POST", "https://"+srv.Addr, ""))
 				require.ErrorContains(t, err, "was stopped")
 				assert.EqualValues(t, 1, posts.Load())
 			})
@@ -787,58 +698,43 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 // server name in a TLS handshake, neither the name in GetConn nor the address
 // shows that the second connection leads to the same server.
 func TestAtMostOnceThroughProxies(t *testing.T) {
-	server, client := faults.Certificates(t)
-	server.NextProtos = []string{"h2"}
-	for scheme, serve := range map[string]func(*faults.Conn, func()){
-		"https": func(c *faults.Conn, arrived func()) {
-			if c.StartTLS(server) {
-				c.HTTP2(func(s faults.Stream) {
-					arrived()
-					s.GoAway(s.ID, faults.NoError)
-					s.ResetStream(faults.RefusedStream)
-				})
-			}
-		},
-		"http": func(c *faults.Conn, arrived func()) {
-			c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
-				if req.Method == "POST" {
-					arrived()
-					return false
-				}
-				c.Respond(200, "")
-				return true
-			})
-		},
-	} {
+	for _, scheme := range []string{"https", "http"} {
 		t.Run(scheme, func(t *testing.T) {
 			var posts atomic.Int32
-			arrived := func() { posts.Add(1) }
-			srv := faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) })
+			server, client := faults.Certificates(t)
+			server.NextProtos = []string{"h2"}
+			srv := faults.Listen(t, func(c *faults.Conn) {
+				if c.StartTLS(server) {
+					c.HTTP2(func(s faults.Stream) {
+						posts.Add(1)
+						s.GoAway(s.ID, faults.NoError)
+						s.ResetStream(faults.RefusedStream)
+					})
+				}
+			})
 			var proxies []string
 			for range 3 {
-				if scheme == "http" {
-					// The proxy itself answers.
-					proxies = append(
-						proxies, faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) }).Addr)
-					continue
-				}
-				proxies = append(
-					proxies, faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
+				proxy := faults.Proxy(t, srv.Addr, connects)
+				if scheme == "http" { // the proxy itself answers
+					proxy = faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+						if req.Method == "POST" {
+							posts.Add(1)
+							return false
+						}
 						c.Respond(200, "")
 						return true
-					}).Addr)
+					})
+				}
+				proxies = append(proxies, proxy.Addr)
 			}
 			base := faults.Base(t, client)
-			base.ForceAttemptHTTP2 = true
 			var chosen atomic.Int32
 			base.Proxy = func(*http.Request) (*url.URL, error) {
 				return &url.URL{Scheme: "http", Host: proxies[int(chosen.Add(1))%len(proxies)]}, nil
 			}
 			policy := contract.RetryEvery(0)
 			policy.Idempotent = isGet
-			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-			defer cancel()
+			transport := unchecked(t, base, policy)
 			if scheme == "http" {
 				// net/http resends a request only if it failed on a connection
 				// that was used before.
@@ -846,9 +742,9 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 					contract.Send(t, transport, contract.Request(t, "GET", "http://"+srv.Addr, ""))
 				}
 			}
-			req := contract.Request(t, "POST", scheme+"://"+srv.Addr, "").WithContext(ctx)
+			req := contract.Request(t, "POST", scheme+"://"+srv.Addr, "")
 			req.Header.Set("X-Idempotency-Key", "foreign")
-			_, err := transport.RoundTrip(req)
+			err := failsInTime(t, transport, req)
 			// Over HTTP/2, its empty body cannot be sent again.
 			require.ErrorContains(t, err,
 				map[string]string{"http": "was stopped", "https": "REFUSED_STREAM"}[scheme])
@@ -864,16 +760,12 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 		t.Run(fmt.Sprintf("body=%q", body), func(t *testing.T) {
 			srv := faults.HTTP2(t, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) })
 			base := faults.HTTP2Base(t)
-			transport := contract.New(t, httpretry.Config{
-				Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					ctx, cancel := context.WithTimeout(
-						context.WithoutCancel(req.Context()), waitLimit)
-					defer cancel()
-					return base.RoundTrip(req.WithContext(ctx))
-				}),
-				Policy: contract.RetryEvery(0),
+			layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), waitLimit)
+				defer cancel()
+				return base.RoundTrip(req.WithContext(ctx))
 			})
-			_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL(), body))
+			err := sendFails(t, retrying(t, layer), contract.Request(t, "POST", srv.URL(), body))
 			require.ErrorContains(t, err, "was stopped")
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, srv.Requests.Load())
@@ -881,80 +773,57 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 	}
 }
 
-// A protocol that is registered with net/http's Transport may do that, too. Then
-// the attempt that shows that a host speaks HTTP/2 is stopped all the same.
-func TestAtMostOnceInDetachedProtocol(t *testing.T) {
-	posts, url, known := newHTTP2Handler(t, func(http.ResponseWriter, *http.Request) {})
-	base := faults.Base(t, nil)
-	base.ForceAttemptHTTP2 = false // or else net/http registers its own
-	base.RegisterProtocol("https",
-		contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			return known.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
-		}))
-	contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base}),
-		contract.Request(t, "POST", url, ""))
-	assert.EqualValues(t, 1, posts.Load())
-}
-
 // Hazard 1.3: the hooks of httptrace that a base calls, and their proofs about
 // a POST whose error proves nothing.
 func TestNeverSentProof(t *testing.T) {
 	conn, _ := net.Pipe()
+	connecting := func(c *httptrace.ClientTrace) { c.GetConn("a:80") }
+	connected := func(c *httptrace.ClientTrace) {
+		c.GetConn("a:80")
+		c.GotConn(httptrace.GotConnInfo{Conn: conn})
+	}
+	wroteField := func(c *httptrace.ClientTrace) {
+		c.GetConn("a:80")
+		c.WroteHeaderField("Host", nil)
+	}
+	var timeout error // the attempt's timeout, for which the base waits
 	for _, tt := range []struct {
 		name     string
 		reports  func(*httptrace.ClientTrace)
-		timeout  bool // wait for the attempt's timeout; false: return err at once
 		err      error
 		attempts int
 	}{
-		{"no connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, io.EOF, 5},
-		{"no connection in time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") },
-			true, nil, 5},
-		{"a connection", func(c *httptrace.ClientTrace) {
-			c.GetConn("a:80")
-			c.GotConn(httptrace.GotConnInfo{Conn: conn})
-		}, false, io.EOF, 5},
-		{"a connection, and out of time", func(c *httptrace.ClientTrace) {
-			c.GetConn("a:80")
-			c.GotConn(httptrace.GotConnInfo{Conn: conn})
-		}, true, nil, 5},
+		{"no connection", connecting, io.EOF, 5},
+		{"no connection in time", connecting, timeout, 5},
+		{"no connection in a layer's time", connecting, context.DeadlineExceeded, 5},
+		{"a connection", connected, io.EOF, 5},
+		{"a connection, and out of time", connected, timeout, 5},
 		// An HTTP/2 stream may still be written when RoundTrip has returned.
 		{"a connection that is not shown", func(c *httptrace.ClientTrace) {
 			c.GetConn("a:80")
 			c.GotConn(httptrace.GotConnInfo{})
-		}, false, io.EOF, 1},
-		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") },
-			false, context.DeadlineExceeded, 5},
-		{"a field", func(c *httptrace.ClientTrace) {
-			c.GetConn("a:80")
-			c.WroteHeaderField("Host", nil)
-		}, false, io.EOF, 1},
+		}, io.EOF, 1},
+		{"a field", wroteField, io.EOF, 1},
 		{"a header, but not its fields", func(c *httptrace.ClientTrace) {
 			c.GetConn("a:80")
 			c.WroteHeaders()
-		}, false, io.EOF, 1},
-		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) {
-			c.GetConn("a:80")
-			c.WroteHeaderField("Host", nil)
-		}, false, contract.ErrRefused, 1},
-		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
+		}, io.EOF, 1},
+		{"sent, then dialled elsewhere", wroteField, contract.ErrRefused, 1},
+		{"nothing", func(*httptrace.ClientTrace) {}, io.EOF, 1},
 	} {
 		contract.Bubble(t, tt.name, func(t *testing.T) {
 			attempts := 0
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				attempts++
 				tt.reports(httptrace.ContextClientTrace(req.Context()))
-				if tt.timeout {
+				if tt.err == timeout {
 					<-req.Context().Done()
 					return nil, req.Context().Err()
 				}
 				return nil, tt.err
 			})
-			policy := contract.RetryEvery(0)
-			policy.AttemptTimeout = time.Second
-			_, err := contract.With(t, base, policy).
-				RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
-			require.Error(t, err)
+			policy := withTimeout(time.Second)
+			_ = sendFails(t, contract.With(t, base, policy), newRequest(t, "POST", "payload"))
 			assert.Equal(t, tt.attempts, attempts)
 		})
 	}
@@ -983,17 +852,12 @@ func TestRequestThatALayerLeaves(t *testing.T) {
 
 func testLeavesRequest(t *testing.T, http2, whileDialing bool, body string, layerErr error) {
 	var executed, sends atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(
-		func(_ http.ResponseWriter, req *http.Request) {
-			assert.Equal(t, http2, req.ProtoMajor == 2)
-			if req.Method == http.MethodPost {
-				executed.Add(1)
-			}
-		}))
-	srv.EnableHTTP2 = http2
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	base := srv.Client().Transport.(*http.Transport)
+	srv, base := newTLSServer(t, http2, func(_ http.ResponseWriter, req *http.Request) {
+		assert.Equal(t, http2, req.ProtoMajor == 2)
+		if req.Method == http.MethodPost {
+			executed.Add(1)
+		}
+	})
 	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once sync.Once
 	pause := func() { once.Do(func() { close(begun); <-goOn }) }
@@ -1022,8 +886,7 @@ func testLeavesRequest(t *testing.T, http2, whileDialing bool, body string, laye
 		<-begun
 		return nil, layerErr
 	})
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: httpretry.Through(layer, base), Policy: contract.RetryEvery(0)})
+	transport := noLayer.transport(t, httpretry.Through(layer, base))
 	if whileDialing {
 		base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			pause()
@@ -1100,8 +963,7 @@ func TestDialedAgainTimesOut(t *testing.T) {
 	transport := contract.With(t, base, policy)
 	contract.Send(t, transport, contract.Request(t, "GET", "https://"+srv.Addr, ""))
 	base.TLSHandshakeTimeout = 20 * time.Millisecond
-	_, err := transport.RoundTrip(contract.Request(t, "GET", "https://"+srv.Addr+"/act", ""))
-	require.Error(t, err)
+	_ = sendFails(t, transport, contract.Request(t, "GET", "https://"+srv.Addr+"/act", ""))
 	assert.EqualValues(t, 1, delivered.Load())
 }
 
@@ -1113,14 +975,11 @@ func digest(next http.RoundTripper) contract.BaseFunc {
 		if err != nil || resp.StatusCode != http.StatusUnauthorized {
 			return resp, err
 		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
+		readAll(resp)
 		again := req.Clone(req.Context())
 		again.Header.Set("Authorization", "Digest")
-		if req.GetBody != nil {
-			if again.Body, err = req.GetBody(); err != nil {
-				return nil, err
-			}
+		if again.Body, err = req.GetBody(); err != nil {
+			return nil, err
 		}
 		return next.RoundTrip(again)
 	}
@@ -1134,7 +993,8 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 			for _, method := range []string{"POST", "PUT"} {
 				t.Run(fmt.Sprintf("%s/timeout %v", method, timeout), func(t *testing.T) {
 					var requests atomic.Int32
-					handler := func(w http.ResponseWriter, r *http.Request) {
+					base, srv := contract.Serve(t, proto, func(
+						w http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
 						body, err := io.ReadAll(r.Body)
 						assert.NoError(t, err)
@@ -1142,10 +1002,8 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 						if r.Header.Get("Authorization") == "" {
 							w.WriteHeader(http.StatusUnauthorized)
 						}
-					}
-					base, srv := contract.Serve(t, proto, handler)
-					policy := contract.RetryEvery(0)
-					policy.AttemptTimeout = timeout
+					})
+					policy := withTimeout(timeout)
 					resp := contract.Send(t, contract.With(t, digest(base), policy),
 						contract.Request(t, method, srv.URL, "payload"))
 					assert.Equal(t, 200, resp.StatusCode)
@@ -1166,73 +1024,10 @@ func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
 		}
 		s.ResetStream(faults.RefusedStream)
 	})
-	events := new(contract.Record)
-	_, err := contract.Recorded(t, digest(faults.HTTP2Base(t)), contract.RetryEvery(0), events).
-		RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
-	require.Error(t, err)
+	transport, events := recorded(t, digest(faults.HTTP2Base(t)))
+	err := sendFails(t, transport, contract.Request(t, "POST", srv.URL(), "payload"))
 	assert.Equal(t, httpretry.ReasonNotIdempotent, events.Reason())
 	assert.EqualValues(t, 2, srv.Requests.Load(), "%v", err)
-}
-
-// staleResetConn is a connection that is reset while it is idle. net/http
-// notices only when it uses the connection again. The write takes nothing, and
-// a Read fails.
-type staleResetConn struct {
-	net.Conn
-	stale *atomic.Bool
-	reset atomic.Bool
-}
-
-func (c *staleResetConn) Write(p []byte) (int, error) {
-	if !c.stale.CompareAndSwap(true, false) {
-		return c.Conn.Write(p)
-	}
-	c.reset.Store(true)
-	_ = c.SetReadDeadline(time.Unix(1, 0))
-	// net/http sees the failure of the Read first.
-	<-time.After(50 * time.Millisecond)
-	return 0, &net.OpError{Op: "write", Net: "tcp", Err: errno.BrokenPipe}
-}
-
-func (c *staleResetConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err != nil && c.reset.Load() {
-		err = &net.OpError{Op: "read", Net: "tcp", Err: errno.ConnReset}
-	}
-	return n, err
-}
-
-// A request of which no byte was written on a connection that had been reset
-// was not processed.
-func TestNothingWrittenAfterReset(t *testing.T) {
-	var requests atomic.Int32
-	srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if r.Method == "POST" && string(body) == "payload" {
-			requests.Add(1)
-		}
-	})
-	for _, layered := range []bool{false, true} {
-		t.Run(fmt.Sprintf("layered=%v", layered), func(t *testing.T) {
-			requests.Store(0)
-			var stale atomic.Bool
-			transport := faults.Base(t, nil)
-			faults.WrapConns(transport,
-				func(conn net.Conn) net.Conn { return &staleResetConn{Conn: conn, stale: &stale} })
-			var base http.RoundTripper = transport
-			if layered {
-				base = contract.BaseFunc(transport.RoundTrip)
-			}
-			retrying := contract.With(t, base, contract.RetryEvery(0))
-			for range 3 {
-				contract.Send(t, retrying, contract.Request(t, "GET", srv.URL, ""))
-				stale.Store(true)
-				contract.Send(t, retrying, contract.Request(t, "POST", srv.URL, "payload"))
-				assert.False(t, stale.Load(), "a write has failed")
-			}
-			assert.EqualValues(t, 3, requests.Load())
-		})
-	}
 }
 
 // lateReadConn is a brittleConn on which net/http sees the failure of the write
@@ -1253,26 +1048,32 @@ func (c *lateReadConn) Read(p []byte) (int, error) {
 // was written.
 func TestNothingWrittenWithoutGetBody(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		for name, tt := range map[string]struct{ stream, layer, direct bool }{
-			"memory":               {},
-			"stream":               {stream: true},
-			"stream, net/http":     {stream: true, direct: true},
-			"stream below a layer": {stream: true, layer: true},
+		for name, tt := range map[string]struct {
+			stream bool
+			above  layering
+		}{
+			"memory":               {false, knownLayer},
+			"stream":               {true, knownLayer},
+			"stream, net/http":     {true, noLayer},
+			"stream below a layer": {true, unknownLayer},
 		} {
 			t.Run(fmt.Sprintf("TLS=%v/%s", secure, name), func(t *testing.T) {
 				var posts atomic.Int32
 				var broken atomic.Bool
-				srv, base := newServerOf(t, secure, func(_ http.ResponseWriter, r *http.Request) {
-					body, _ := io.ReadAll(r.Body)
-					if r.Method == "POST" && string(body) == "payload" {
+				handler := func(_ http.ResponseWriter, r *http.Request) {
+					if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
 						posts.Add(1)
 					}
-				})
+				}
+				srv, base := newTLSServer(t, false, handler)
+				if !secure {
+					srv = contract.NewServer(t, handler)
+				}
 				faults.WrapConns(base, func(conn net.Conn) net.Conn {
-					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}
+					return &lateReadConn{brittleConn{conn, &broken}}
 				})
 				layer := http.RoundTripper(base)
-				if tt.layer {
+				if tt.above == unknownLayer {
 					layer = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						resp, err := base.RoundTrip(req)
 						if err != nil {
@@ -1281,11 +1082,7 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 						return resp, err
 					})
 				}
-				transport := contract.With(t, layer, contract.RetryEvery(0))
-				if tt.direct {
-					transport = contract.Unchecked(t,
-						httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
-				}
+				transport := tt.above.transport(t, layer)
 				contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
 				broken.Store(true)
 				req := contract.Request(t, "POST", srv.URL, "payload")
@@ -1308,28 +1105,20 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(method, func(t *testing.T) {
 				var ranges atomic.Int32
-				handler := func(w http.ResponseWriter, r *http.Request) {
+				inner, srv := contract.Serve(t, proto, func(
+					w http.ResponseWriter, r *http.Request) {
 					ranges.Add(1)
 					_, _ = io.WriteString(w, r.Header.Get("Range"))
-				}
-				inner, srv := contract.Serve(t, proto, handler)
+				})
 				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					for i := range 12 {
 						part := req.Clone(req.Context())
 						part.Header.Set("Range", fmt.Sprintf("bytes=%d-", i))
-						resp, err := inner.RoundTrip(part)
-						if err != nil {
-							return nil, err
-						}
-						_, _ = io.Copy(io.Discard, resp.Body)
-						_ = resp.Body.Close()
+						contract.Send(t, inner, part)
 					}
 					return inner.RoundTrip(req)
 				})
-				policy := contract.RetryEvery(0)
-				policy.AttemptTimeout = time.Minute
-				resp := contract.Send(t,
-					contract.With(t, base, policy),
+				resp := contract.Send(t, contract.With(t, base, withTimeout(time.Minute)),
 					contract.Request(t, method, srv.URL, ""))
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.EqualValues(t, 13, ranges.Load())
@@ -1345,14 +1134,12 @@ func TestGoAwayStorm(t *testing.T) {
 		failures int // before the storm
 		timeout  time.Duration
 		attempts string
-		above    func(testing.TB, httpretry.Config) http.RoundTripper
+		layered  bool
 	}{
 		// With the timeout, the first attempt is a copy.
-		{0, time.Minute, "1 attempt", contract.New},
-		{1, 0, "2 attempts", contract.New},
-		{1, 0, "2 attempts", func(t testing.TB, c httpretry.Config) http.RoundTripper {
-			return contract.Unchecked(t, c) // without a layer
-		}},
+		{0, time.Minute, "1 attempt", true},
+		{1, 0, "2 attempts", true},
+		{1, 0, "2 attempts", false},
 	} {
 		srv := faults.HTTP2(t, func(s faults.Stream) {
 			if s.Request <= tt.failures {
@@ -1363,14 +1150,14 @@ func TestGoAwayStorm(t *testing.T) {
 		})
 		policy, events := contract.RetryEvery(0), new(contract.Record)
 		policy.AttemptTimeout = tt.timeout
-		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-		defer cancel()
-		_, err := tt.above(t, httpretry.Config{
-			Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
-			RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+		cfg := httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}
+		transport := contract.New(t, cfg)
+		if !tt.layered {
+			transport = contract.Unchecked(t, cfg)
+		}
+		err := failsInTime(t, transport, contract.Request(t, "GET", srv.URL(), ""))
 		require.EqualError(t, err, "httpretry: gave up after "+tt.attempts+" (permanent): "+
 			"the request was sent 10 times in one attempt, and was stopped")
-		require.NoError(t, ctx.Err())
 		assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 		assert.Len(t, events.Events, tt.failures+1)
 		assert.LessOrEqual(t, srv.Requests.Load(), int32(tt.failures+10))
@@ -1402,9 +1189,8 @@ func TestManyBrokenConnections(t *testing.T) {
 	})
 	base := faults.Base(t, nil)
 	base.MaxIdleConnsPerHost = idle
-	policy := contract.RetryEvery(0)
-	policy.AttemptTimeout = time.Minute // so that the attempt is a copy
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	policy := withTimeout(time.Minute) // so that the attempt is a copy
+	transport := unchecked(t, base, policy)
 	var all sync.WaitGroup
 	for range idle {
 		all.Go(func() { contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), "")) })
@@ -1460,7 +1246,8 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 				}
 				var posts atomic.Int32
 				processing, reported := make(chan struct{}), make(chan struct{})
-				handler := func(w http.ResponseWriter, r *http.Request) {
+				inner, srv := contract.Serve(t, proto, func(
+					w http.ResponseWriter, r *http.Request) {
 					if r.Method != "POST" {
 						return
 					}
@@ -1473,31 +1260,23 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 						w.WriteHeader(http.StatusCreated)
 					case <-r.Context().Done():
 					}
-				}
-				inner, srv := contract.Serve(t, proto, handler)
+				})
 				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go func() { // reports the progress of the upload
 						defer close(reported)
 						<-processing
-						side, err := http.NewRequestWithContext(
-							req.Context(), "GET", srv.URL+"/progress", nil)
-						if !assert.NoError(t, err) {
-							return
-						}
+						side := contract.Request(t, "GET", srv.URL+"/progress", "")
 						// it may fail, the attempt must not
-						if resp, err := inner.RoundTrip(side); err == nil {
+						resp, err := inner.RoundTrip(side.WithContext(req.Context()))
+						if err == nil {
 							_ = resp.Body.Close()
 						}
 					}()
 					return inner.RoundTrip(req)
 				})
-				transport := contract.With(t, base, contract.RetryEvery(0))
+				transport := retrying(t, base)
 				waitFor(t, "the response", func() {
-					resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, body))
-					if assert.NoError(t, err) {
-						assert.Equal(t, 201, resp.StatusCode)
-						contract.ReadBody(t, resp)
-					}
+					assertStatus(t, transport, contract.Request(t, "POST", srv.URL, body), 201)
 				})
 				assert.EqualValues(t, 1, posts.Load())
 			})
@@ -1526,7 +1305,7 @@ func TestConnectionUnknown(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			// but net/http resends a GET
 			policy.Idempotent = func(*http.Request) bool { return false }
-			_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
+			err := sendFails(t, contract.With(t, base, policy), newGet(t))
 			require.ErrorContains(t, err, "and was stopped")
 			assert.Equal(t, 1, attempts)
 		})
@@ -1534,14 +1313,24 @@ func TestConnectionUnknown(t *testing.T) {
 }
 
 // A request of which nothing was written, because its idle connection was reset,
-// is sent again at once, and the budget is not asked.
+// was not processed. It is sent again at once, and the budget is not asked.
 func TestIdleConnectionThatWasReset(t *testing.T) {
-	srv := faults.Stale(t, (*faults.Conn).Reset)
-	transport := contract.New(t, httpretry.Config{
-		Base: srv.Base, Policy: httpretry.Policy{Budget: contract.UsedUp{}}})
-	contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), ""))
-	req := contract.Streamed(t, "POST", srv.URL(), contract.Counted("text"))
-	contract.Send(t, transport, req.WithContext(srv.Context))
+	for _, layered := range []bool{false, true} {
+		for _, k := range []kind{kindPost, kindPostStreamed} {
+			t.Run(fmt.Sprintf("%t/%s", layered, k), func(t *testing.T) {
+				srv := faults.Stale(t, (*faults.Conn).Reset)
+				base := http.RoundTripper(srv.Base)
+				if layered {
+					base = contract.BaseFunc(srv.Base.RoundTrip)
+				}
+				transport := contract.With(t, base, httpretry.Policy{Budget: contract.UsedUp{}})
+				contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), ""))
+				req := (&scene{url: srv.URL()}).request(t, k)
+				contract.Send(t, transport, req.WithContext(srv.Context))
+				assert.EqualValues(t, 2, srv.Requests.Load())
+			})
+		}
+	}
 }
 
 // The end of a connection that the server was about to close is a failure of the
@@ -1551,8 +1340,7 @@ func TestGoAwayThatEndsARequest(t *testing.T) {
 	transport := contract.Unchecked(t, httpretry.Config{Base: faults.HTTP2Base(t)})
 	req := contract.Request(t, "POST", srv.URL(), "text")
 	req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no body") }
-	_, err := transport.RoundTrip(req)
-	require.ErrorContains(t, err, "no body")
+	require.ErrorContains(t, sendFails(t, transport, req), "no body")
 	origin := transport.Origins()[0]
 	assert.Equal(t, "failed", origin.LastFailure)
 	assert.EqualValues(t, 1, origin.FailedWithoutRetry)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,22 +23,19 @@ func TestAttemptTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		method   string
 		attempts int
-		want     string
+		gaveUp   string
+		reason   httpretry.Reason
 	}{
-		{"GET", 5,
-			"httpretry: gave up after 5 attempts (attempts_exhausted): attempt timed out after 2s; hint: " +
-				httpretry.ReasonAttempts.Hint()},
-		{"POST", 1,
-			"httpretry: gave up after 1 attempt (not_idempotent): attempt timed out after 2s; hint: " +
-				httpretry.ReasonNotIdempotent.Hint()},
+		{"GET", 5, "5 attempts (attempts_exhausted)", httpretry.ReasonAttempts},
+		{"POST", 1, "1 attempt (not_idempotent)", httpretry.ReasonNotIdempotent},
 	} {
 		contract.Bubble(t, tt.method, func(t *testing.T) {
 			base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
 			policy := contract.RetryEvery(time.Second)
 			policy.AttemptTimeout = 2 * time.Second
-			_, err := contract.With(t, base, policy).
-				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
-			require.EqualError(t, err, tt.want)
+			err := sendFails(t, contract.With(t, base, policy), newRequest(t, tt.method, ""))
+			require.EqualError(t, err, "httpretry: gave up after "+tt.gaveUp+
+				": attempt timed out after 2s; hint: "+tt.reason.Hint())
 			assert.Len(t, base.Attempts(), tt.attempts)
 			for _, wait := range base.Waits() {
 				assert.Equal(t, 3*time.Second, wait)
@@ -60,11 +56,8 @@ func TestAttemptTimeout(t *testing.T) {
 func TestAttemptTimeoutIncludesTheUpload(t *testing.T) {
 	for _, tt := range []struct {
 		attempt, headers time.Duration // timeouts
-		status, uploads  int
-	}{
-		{time.Second, 0, 0, 2},
-		{0, time.Second, 200, 1},
-	} {
+		uploads          int
+	}{{time.Second, 0, 2}, {0, time.Second, 1}} {
 		inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 			base := start(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
@@ -83,35 +76,46 @@ func TestAttemptTimeoutIncludesTheUpload(t *testing.T) {
 			require.NoError(t, err)
 			req := contract.Streamed(t, "PUT", "http://a.test/", body)
 			req.GetBody = upload
-			resp, err := contract.With(t, base, policy).RoundTrip(req)
-			assert.Equal(t, tt.uploads, uploads)
-			if tt.status == 0 {
-				require.ErrorContains(t, err, "attempt timed out after 1s")
-				return
+			transport := contract.With(t, base, policy)
+			if tt.attempt > 0 {
+				require.ErrorContains(t, sendFails(t, transport, req), "attempt timed out after 1s")
+			} else {
+				assert.Equal(t, 200, contract.Send(t, transport, req).StatusCode)
 			}
-			require.NoError(t, err)
-			assert.Equal(t, tt.status, resp.StatusCode)
-			contract.ReadBody(t, resp)
+			assert.Equal(t, tt.uploads, uploads)
 		})
 	}
 }
 
 // Hazard E1: response headers that arrive exactly when the timeout expires are
-// too late.
+// too late. Over HTTP/2, closing a response may wait for another request's write.
+// RoundTrip does not wait for that.
 func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := contract.Counted("")
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(2 * time.Second)
-			return &http.Response{StatusCode: 200, Body: body}, nil
+	for _, stuck := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			free := make(chan struct{})
+			defer close(free)
+			body := contract.Counted("")
+			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+				time.Sleep(2 * time.Second)
+				resp := &http.Response{StatusCode: 200, ProtoMajor: 2, Body: body}
+				if stuck {
+					resp.Body = stuckCloser{body, free}
+				}
+				return resp, nil
+			})
+			policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
+			start := time.Now()
+			err := sendFails(t, unchecked(t, base, policy), newGet(t))
+			require.EqualError(t, err,
+				"httpretry: gave up after 1 attempt (retries_disabled): attempt timed out after "+
+					"2s; hint: "+httpretry.ReasonDisabled.Hint())
+			assert.LessOrEqual(t, time.Since(start), 2*time.Second+100*time.Millisecond)
+			if !stuck {
+				assert.EqualValues(t, 1, body.Closes())
+			}
 		})
-		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
-		_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
-		require.EqualError(t, err,
-			"httpretry: gave up after 1 attempt (retries_disabled): attempt timed out after 2s; "+
-				"hint: "+httpretry.ReasonDisabled.Hint())
-		assert.EqualValues(t, 1, body.Closes())
-	})
+	}
 }
 
 // limiterError is the error of a limiter in Base that has sent nothing.
@@ -149,8 +153,7 @@ func TestAttemptTimeoutInALimiter(t *testing.T) {
 				})
 				policy := contract.RetryEvery(time.Second)
 				policy.AttemptTimeout = 2 * time.Second
-				_, err := contract.With(t, base, policy).
-					RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
+				err := sendFails(t, contract.With(t, base, policy), newRequest(t, method, "text"))
 				assert.Equal(t, want, sends)
 				require.ErrorContains(t, err, "attempt timed out after 2s: layer: limiter: ")
 				var e *httpretry.Error
@@ -158,11 +161,9 @@ func TestAttemptTimeoutInALimiter(t *testing.T) {
 				assert.Equal(t, want, e.Attempts)
 				assert.True(t, e.Timeout())
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorIs(t, err, io.ErrNoProgress, "of the limiter")
 				require.NotErrorIs(t, err, context.Canceled, "the caller has not canceled")
-				var got *limiterError
-				require.ErrorAs(t, err, &got)
-				assert.Same(t, errLimiter, got)
+				require.ErrorIs(t, err, io.ErrNoProgress, "of the limiter")
+				require.ErrorIs(t, err, errLimiter)
 			})
 		}
 	}
@@ -175,13 +176,11 @@ func TestAttemptTimeoutOfAFailOver(t *testing.T) {
 		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			sends++
 			<-req.Context().Done()
-			breaker := &limiterError{httpretry.Unprocessed, errors.New("open")}
-			return nil, errors.Join(breaker, contract.ErrReset)
+			return nil, errors.Join(unprocessedError{}, contract.ErrReset)
 		})
 		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = time.Second
-		_, err := contract.With(t, base, policy).
-			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
+		err := sendFails(t, contract.With(t, base, policy), newRequest(t, "POST", ""))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 1, sends)
 	})
@@ -199,31 +198,11 @@ func TestDeadlineInALimiter(t *testing.T) {
 		events := new(contract.Record)
 		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = 2 * time.Second
-		_, err := contract.Recorded(t, base, policy, events).
-			RoundTrip(contract.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
+		err := sendFails(t, contract.Recorded(t, base, policy, events),
+			newRequest(t, "POST", "").WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 		assert.Len(t, events.Events, 1)
-	})
-}
-
-// Over HTTP/2, closing a response may wait for another request's write.
-// RoundTrip does not wait for the Close of a response that came too late.
-func TestAttemptTimeoutBeforeAStuckClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		free := make(chan struct{})
-		defer close(free)
-		body := stuckCloser{strings.NewReader(""), free}
-		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-			time.Sleep(2 * time.Second)
-			return &http.Response{StatusCode: 200, ProtoMajor: 2, Body: body}, nil
-		})
-		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
-		start := time.Now()
-		_, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(newGet(t))
-		require.ErrorContains(t, err, "attempt timed out after 2s")
-		assert.LessOrEqual(t, time.Since(start), 2*time.Second+100*time.Millisecond)
 	})
 }
 
@@ -235,116 +214,63 @@ type stuckCloser struct {
 
 func (c stuckCloser) Close() error { <-c.free; return nil }
 
-// Hazard E5: the caller's deadline is not taken for the attempt's timeout.
-func TestAttemptTimeoutAndDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		policy := contract.RetryEvery(0)
-		policy.AttemptTimeout = time.Second + 1
-		base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-		events := new(contract.Record)
-		_, err := contract.Recorded(t, base, policy, events).RoundTrip(newGet(t).WithContext(ctx))
-		require.Error(t, err)
-		assert.Len(t, base.Attempts(), 1)
-		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
-	})
-}
-
 // Hazard D6, E6: the context of an attempt ends when the response's body is
-// closed or read to its end, or at once if there is no body.
+// closed or read to its end, or at once if there is no body. Over HTTP/2 an empty
+// body is not http.NoBody. The context lives until such a body ends, since there
+// may be trailers yet.
 func TestAttemptContextEnds(t *testing.T) {
+	readToEnd := func(r *http.Response) error { _, err := io.Copy(io.Discard, r.Body); return err }
+	closeBody := func(r *http.Response) error { return r.Body.Close() }
 	for _, tt := range []struct {
-		name, method string
-		status       int
-		body         string
-		use          func(*http.Response) error
+		method        string
+		major, status int
+		body          string
+		use           func(*http.Response) error
 	}{
-		{"HEAD", "HEAD", 200, "", nil},
-		{"no content", "GET", 204, "", nil},
-		{"not modified", "GET", 304, "", nil},
-		{"empty", "GET", 200, "", nil},
-		{"read", "GET", 200, "body",
-			func(r *http.Response) error { _, err := io.Copy(io.Discard, r.Body); return err }},
-		{"closed", "GET", 200, "body", func(r *http.Response) error { return r.Body.Close() }},
+		{"HEAD", 1, 200, "", nil},
+		{"GET", 1, 204, "", nil},
+		{"GET", 1, 304, "", nil},
+		{"GET", 1, 200, "", nil},
+		{"GET", 1, 200, "read", readToEnd},
+		{"GET", 1, 200, "closed", closeBody},
+		{"HEAD", 2, 200, "", closeBody},
+		{"POST", 2, 204, "", closeBody},
+		{"POST", 2, 304, "", closeBody},
+		{"POST", 2, 200, "", closeBody},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		name := fmt.Sprintf("HTTP/%d/%s/%d/%s", tt.major, tt.method, tt.status, tt.body)
+		contract.Bubble(t, name, func(t *testing.T) {
 			var ctx context.Context
-			inner := contract.Play(s503, contract.Step{Status: tt.status, Body: tt.body})
+			inner := contract.Play(s425, contract.Step{Status: tt.status, Body: tt.body})
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				resp, err := inner.RoundTrip(req)
+				resp.ProtoMajor = tt.major
 				if tt.body == "" { // over HTTP/1, with a layer that wraps net/http's http.NoBody
-					resp.Body, resp.ProtoMajor = struct{ io.ReadCloser }{http.NoBody}, 1
+					resp.Body = struct{ io.ReadCloser }{http.NoBody}
 				}
-				if tt.method == "HEAD" {
+				if tt.method == "HEAD" && tt.major == 1 {
 					resp.ContentLength = 5
 				}
 				return resp, err
 			})
 			policy := contract.RetryEvery(0)
-			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
+			if tt.major == 2 {
+				policy.AttemptTimeout = time.Hour
+			}
+			resp, err := unchecked(t, base, policy).RoundTrip(newRequest(t, tt.method, ""))
 			require.NoError(t, err)
+			assert.Equal(t, tt.status, resp.StatusCode)
 			if tt.use != nil {
+				time.Sleep(time.Hour)
+				synctest.Wait()
 				require.NoError(t, ctx.Err())
 				require.NoError(t, tt.use(resp))
 			}
-			require.ErrorIs(t, ctx.Err(), context.Canceled)
-		})
-	}
-}
-
-// Hazard D6: over HTTP/2 an empty body is not http.NoBody. The context of an
-// attempt lives until such a body ends, since there may be trailers yet.
-func TestAttemptContextEndsUnclosed(t *testing.T) {
-	for _, tt := range []struct {
-		method string
-		status int
-	}{{"HEAD", 200}, {"POST", 204}, {"POST", 304}, {"POST", 200}} {
-		synctest.Test(t, func(t *testing.T) {
-			var ctx context.Context
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				ctx = req.Context()
-				return &http.Response{StatusCode: tt.status, ProtoMajor: 2,
-					Body: io.NopCloser(strings.NewReader(""))}, nil
-			})
-			policy := httpretry.Policy{AttemptTimeout: time.Hour}
-			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
-			require.NoError(t, err)
-			require.NoError(t, ctx.Err())
-			assert.Equal(t, tt.status, resp.StatusCode)
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			require.NoError(t, ctx.Err(), "there may be trailers yet")
-			require.NoError(t, resp.Body.Close())
 			synctest.Wait()
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
 		})
 	}
-}
-
-// The end of an attempt does not affect the body of the next attempt.
-func TestTimeoutsInARow(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	policy.MaxAttempts = 50
-	policy.AttemptTimeout = time.Millisecond
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		body, err := io.ReadAll(req.Body)
-		if err == nil && string(body) != "text" {
-			t.Errorf("attempt %d read %q", httpretry.Attempt(req.Context()), body)
-		}
-		_ = req.Body.Close()
-		if err != nil && req.Context().Err() == nil {
-			t.Errorf("attempt %d: %v", httpretry.Attempt(req.Context()), err)
-		}
-		<-req.Context().Done()
-		return nil, context.Cause(req.Context())
-	})
-	_, err := contract.With(t, base, policy).
-		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")))
-	require.ErrorContains(t, err, "after 50 attempts")
 }
 
 // Hazard 0.4, E1, E2: a body of 5 MB that takes a second, and events that
@@ -374,8 +300,7 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 						time.Sleep(tt.every)
 					}
 				})
-				policy := contract.RetryEvery(0)
-				policy.AttemptTimeout = 100 * time.Millisecond
+				policy := withTimeout(100 * time.Millisecond)
 				began := time.Now()
 				resp, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 				require.NoError(t, err)
@@ -392,31 +317,35 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 }
 
 // Hazard E5, G2: if the caller's deadline expires right after an attempt's
-// timeout, there is no time for a wait. A retry without a wait is still made.
+// timeout, there is no time for a wait. A retry without a wait is still made. The
+// caller's deadline is not taken for the attempt's timeout.
 func TestDeadlineAfterAttemptTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name, method string
+		after        time.Duration // the attempt's timeout
 		wait         time.Duration
 		attempts     int
 		reason       httpretry.Reason
 	}{
-		{"wait", "GET", time.Millisecond, 1, httpretry.ReasonDeadline},
-		{"no wait", "GET", 0, 2, httpretry.ReasonDeadline},
-		{"not safe to retry", "POST", 0, 1, httpretry.ReasonNotIdempotent},
+		{"wait", "GET", 1, time.Millisecond, 1, httpretry.ReasonDeadline},
+		{"no wait", "GET", 1, 0, 2, httpretry.ReasonDeadline},
+		{"not safe to retry", "POST", 1, 0, 1, httpretry.ReasonNotIdempotent},
+		{"before the timeout", "GET", -1, 0, 1, httpretry.ReasonDeadline},
 	} {
 		contract.Bubble(t, tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second+1)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second+tt.after)
 			defer cancel()
 			base, events := contract.Play(contract.Step{Status: 200, Takes: time.Hour}),
 				new(contract.Record)
 			policy := contract.RetryEvery(tt.wait)
 			policy.AttemptTimeout = time.Second
-			_, err := contract.Recorded(t, base, policy, events).
-				RoundTrip(contract.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
+			err := sendFails(t, contract.Recorded(t, base, policy, events),
+				newRequest(t, tt.method, "").WithContext(ctx))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.Len(t, base.Attempts(), tt.attempts)
-			assert.Equal(t, tt.reason.String(), events.Reason().String())
-			assert.Equal(t, time.Second+time.Duration(tt.attempts-1), time.Since(base.Start))
+			assert.Equal(t, tt.reason, events.Reason())
+			assert.Equal(t, time.Second+min(tt.after, time.Duration(tt.attempts-1)),
+				time.Since(base.Start))
 		})
 	}
 }

@@ -111,8 +111,7 @@ func nothingWrittenError(t *testing.T) error {
 	}}
 	// net/http sometimes returns the error of the write.
 	for range 1000 {
-		req := contract.Request(t, "POST", "http://a.test", "")
-		_, err := base.RoundTrip(req) //nolint:bodyclose // it fails
+		err := sendFails(t, base, contract.Request(t, "POST", "http://a.test", ""))
 		if httpretry.Classify(nil, nil, err) == httpretry.Unprocessed {
 			return err
 		}
@@ -124,6 +123,17 @@ func nothingWrittenError(t *testing.T) error {
 type unwritable struct{ net.Conn }
 
 func (unwritable) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// beforeHandingOver returns a context in which f is called when net/http first gives
+// back a connection. The response is handed over only after f has returned.
+func beforeHandingOver(ctx context.Context, f func()) context.Context {
+	var called atomic.Bool
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{PutIdleConn: func(error) {
+		if !called.Swap(true) {
+			f()
+		}
+	}})
+}
 
 // sendAfterCancel sends a request on the connection of another one, which is canceled
 // with cause while this one is executed. It returns its error.
@@ -140,25 +150,18 @@ func sendAfterCancel(
 	})
 	base := new(http.Transport)
 	t.Cleanup(base.CloseIdleConnections)
-	policy := contract.RetryEvery(0)
-	policy.AttemptTimeout = timeout
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	policy := withTimeout(timeout)
+	transport := unchecked(t, base, policy)
 
-	// The first response is handed over only after the hook has returned.
-	var offered atomic.Bool
 	result := make(chan error, 1)
 	second := contract.Request(t, method, srv.URL+"/second", "")
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		PutIdleConn: func(error) {
-			if offered.Swap(true) {
-				return
-			}
-			resp, err := transport.RoundTrip(second)
-			if err == nil {
-				_ = resp.Body.Close()
-			}
-			result <- err
-		}})
+	ctx = beforeHandingOver(ctx, func() {
+		resp, err := transport.RoundTrip(second)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		result <- err
+	})
 	first := contract.Request(t, "GET", srv.URL+"/first", "").WithContext(ctx)
 	// It may get its response after it has closed the connection.
 	if resp, err := base.RoundTrip(first); err == nil {
@@ -188,15 +191,12 @@ func sendBeforeCancel(
 	base := new(http.Transport)
 	t.Cleanup(base.CloseIdleConnections)
 
-	// The first response is handed over only after the hook has returned.
 	var offered atomic.Bool
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-		PutIdleConn: func(error) {
-			if !offered.Swap(true) {
-				cancelOnConnection(t, base, srv.URL+"/second", cause)
-				<-left.Done()
-			}
-		}})
+	ctx := beforeHandingOver(t.Context(), func() {
+		offered.Store(true)
+		cancelOnConnection(t, base, srv.URL+"/second", cause)
+		<-left.Done()
+	})
 	req := contract.Request(t, method, srv.URL+"/first", "").WithContext(ctx)
 	if cause == errClientTimeout {
 		req.Cancel = make(chan struct{}) //nolint:staticcheck // http.Client sets it for its Timeout
@@ -237,7 +237,7 @@ func TestCancelOfTheRequestItself(t *testing.T) {
 			req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
 			//nolint:staticcheck // http.Client sets it for its Timeout
 			req.Cancel = channel
-			_, err := noLayer.transport(t, base).RoundTrip(req) //nolint:bodyclose // it fails
+			err := sendFails(t, noLayer.transport(t, base), req)
 			require.ErrorContains(t, err, "canceled")
 			assert.NotContains(t, err.Error(), "another request")
 			assert.Equal(t, !byChannel, errors.Is(err, context.Canceled))
@@ -272,12 +272,8 @@ func TestErrorOfADial(t *testing.T) {
 			dials++
 			return nil, c.err
 		}
-		policy := contract.RetryEvery(0)
-		policy.MaxAttempts = 3
-		transport := contract.Unchecked(t, httpretry.Config{
-			Base: &http.Transport{DialContext: dial}, Policy: policy})
-		req := contract.Request(t, c.method, "http://example.com", "")
-		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+		transport := unchecked(t, &http.Transport{DialContext: dial}, threeAttempts)
+		err := sendFails(t, transport, contract.Request(t, c.method, "http://example.com", ""))
 		require.ErrorIs(t, err, c.want, c.method)
 		assert.Equal(t, c.dials, dials, "%s: %v", c.method, c.err)
 	}
@@ -299,11 +295,9 @@ func TestErrorOfADialAfterAConnection(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, network, address)
 		}}
 	defer base.CloseIdleConnections()
-	transport := contract.Unchecked(t, httpretry.Config{Base: base,
-		Policy: httpretry.Policy{MaxAttempts: 1, AttemptTimeout: time.Minute}})
+	transport := unchecked(t, base, httpretry.Policy{MaxAttempts: 1, AttemptTimeout: time.Minute})
 	contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
-	req := contract.Request(t, "GET", srv.URL, "")
-	_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+	err := sendFails(t, transport, contract.Request(t, "GET", srv.URL, ""))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.EqualValues(t, 2, dials.Load())
 }
@@ -321,10 +315,9 @@ func TestResendThatIsStoppedByGetBody(t *testing.T) {
 	policy.Idempotent = func(*http.Request) bool { return false }
 	base := new(http.Transport)
 	defer base.CloseIdleConnections()
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	transport := unchecked(t, base, policy)
 	contract.Send(t, transport, contract.Request(t, "GET", srv.URL, "body"))
-	req := contract.Request(t, "GET", srv.URL, "body")
-	_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+	err := sendFails(t, transport, contract.Request(t, "GET", srv.URL, "body"))
 	require.ErrorIs(t, err, wire.ErrResent)
 	assert.EqualValues(t, 2, requests.Load())
 }
@@ -337,15 +330,11 @@ func TestErrorOfALayersOwnRequest(t *testing.T) {
 		err := fmt.Errorf("token: %w", &httpretry.Error{Err: wire.ErrResent})
 		return nil, httpretry.WithOutcome(err, httpretry.Unprocessed)
 	})
-	for _, attempts := range []int{1, 3} {
-		policy := contract.RetryEvery(0)
-		policy.MaxAttempts = attempts
-		transport := contract.Unchecked(t, httpretry.Config{
-			Base: httpretry.Through(layer, new(http.Transport)), Policy: policy})
+	for attempts, policy := range map[int]httpretry.Policy{1: {MaxAttempts: 1}, 3: threeAttempts} {
+		transport := unchecked(t, httpretry.Through(layer, new(http.Transport)), policy)
 		for _, method := range []string{"GET", "POST"} {
 			sends = 0
-			req := contract.Request(t, method, "http://example.com", "")
-			_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+			err := sendFails(t, transport, contract.Request(t, method, "http://example.com", ""))
 			require.ErrorContains(t, err, "token: ")
 			assert.Equal(t, attempts, sends)
 		}
@@ -361,7 +350,8 @@ func cancelOnConnection(t *testing.T, base http.RoundTripper, url string, cause 
 			assert.True(t, info.Reused)
 			cancel(cause)
 		}})
-	_, err := base.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx)) //nolint:bodyclose // it fails
+	//nolint:bodyclose // it fails
+	_, err := base.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx))
 	assert.Error(t, err)
 }
 
@@ -374,10 +364,8 @@ func attemptTimeoutError(t *testing.T) error {
 		cause = context.Cause(req.Context())
 		return nil, cause
 	})
-	policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: time.Millisecond}
-	_, err := contract.With(t, base, policy).RoundTrip( //nolint:bodyclose // it fails
-		contract.Request(t, "GET", "http://example.com", ""))
-	require.True(t, errors.Is(err, context.DeadlineExceeded))
+	err := sendFails(t, contract.With(t, base, withTimeout(time.Millisecond)), newGet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	return cause
 }
 

@@ -5,12 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,21 +27,6 @@ import (
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
-// executed counts how often requests were executed, by their Request-Id.
-type executed struct {
-	mu    sync.Mutex
-	times map[string]int
-}
-
-func (e *executed) note(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.times == nil {
-		e.times = map[string]int{}
-	}
-	e.times[id]++
-}
-
 // sendPOSTs sends keyless POSTs without a body from many clients at a time, and
 // returns the errors of those that failed.
 func sendPOSTs(
@@ -56,14 +40,13 @@ func sendPOSTs(
 				req := contract.Request(t, "POST", url, "")
 				req.Header.Set("Request-Id", strconv.Itoa(client*each+i))
 				resp, err := transport.RoundTrip(req)
-				if err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
+				if err == nil {
+					readAll(resp)
 					continue
 				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
 			}
 		})
 	}
@@ -78,12 +61,15 @@ func TestFramingOfAHostThatChanges(t *testing.T) {
 	const clients, each = 64, 20
 	for _, layers := range []layering{noLayer, knownLayer} {
 		var (
-			count  executed
+			mu     sync.Mutex
+			ids    []string        // of the requests that were executed
 			served [3]atomic.Int32 // by the major version of the protocol
 			http2  atomic.Bool
 		)
 		base := newAlternatingHost(t, &http2, func(w http.ResponseWriter, r *http.Request) {
-			count.note(r.Header.Get("Request-Id"))
+			mu.Lock()
+			ids = append(ids, r.Header.Get("Request-Id"))
+			mu.Unlock()
 			if r.ProtoMajor == 1 {
 				assert.Empty(t, r.TransferEncoding)
 				assert.Equal(t, "0", r.Header.Get("Content-Length"))
@@ -106,10 +92,11 @@ func TestFramingOfAHostThatChanges(t *testing.T) {
 		if layers == noLayer {
 			assert.LessOrEqual(t, stopped, clients*each/100)
 		}
-		assert.GreaterOrEqual(t, len(count.times), clients*each-len(errs))
-		for id, n := range count.times {
-			assert.Equal(t, 1, n, "executions of %s", id)
-		}
+		mu.Lock()
+		assert.GreaterOrEqual(t, len(ids), clients*each-len(errs))
+		slices.Sort(ids)
+		assert.Equal(t, slices.Compact(slices.Clone(ids)), ids, "executed twice")
+		mu.Unlock()
 		assert.NotZero(t, served[1].Load())
 		assert.NotZero(t, served[2].Load())
 	}
@@ -146,8 +133,7 @@ func onHTTP2(c *tls.Conn) http.RoundTripper {
 		if err := context.Cause(req.Context()); err != nil {
 			return nil, err
 		}
-		resp := &http.Response{StatusCode: 200, ProtoMajor: 2, Body: http.NoBody, Request: req}
-		return resp, nil
+		return &http.Response{StatusCode: 200, ProtoMajor: 2, Body: http.NoBody, Request: req}, nil
 	})
 }
 
@@ -158,10 +144,7 @@ func newAlternatingHost(
 	t.Helper()
 	addrs := map[bool]string{}
 	for _, is2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(handler)
-		srv.EnableHTTP2 = is2
-		srv.StartTLS()
-		t.Cleanup(srv.Close)
+		srv, _ := newTLSServer(t, is2, handler)
 		addrs[is2] = srv.Listener.Addr().String()
 	}
 	_, client := faults.Certificates(t)
@@ -172,47 +155,33 @@ func newAlternatingHost(
 	return base
 }
 
-// frames is a server with HTTP/2 that notes the frames of requests, and answers
-// each of them with the status that it returns.
-func newFrames(
-	t *testing.T, status func(request int) int) (srv *faults.Server, seen func() []string) {
-	t.Helper()
-	var mu sync.Mutex
-	var frames []string
-	requests := 0
-	srv = faults.Listen(t, func(c *faults.Conn) {
+// Over HTTP/2, a request that must be sent once ends with an empty frame, so that
+// net/http tells when a GOAWAY excludes it. All others are framed as by net/http.
+func TestFramingOverHTTP2(t *testing.T) {
+	frames := make(chan string, 10)
+	srv := faults.Listen(t, func(c *faults.Conn) {
 		c.ServeFrames(func(kind, flags byte, stream uint32, payload []byte) bool {
-			mu.Lock()
-			defer mu.Unlock()
 			end := flags&faults.FlagEndStream != 0
 			switch kind {
 			case faults.FrameHeaders:
-				frames = append(frames, fmt.Sprintf("HEADERS end=%t", end))
+				frames <- fmt.Sprintf("HEADERS end=%t", end)
 			case faults.FrameData:
-				frames = append(frames, fmt.Sprintf("DATA %d end=%t", len(payload), end))
+				frames <- fmt.Sprintf("DATA %d end=%t", len(payload), end)
 			default:
 				return true
 			}
 			if end {
-				requests++
-				faults.Stream{Conn: c, ID: stream}.Respond(status(requests))
+				faults.Stream{Conn: c, ID: stream}.Respond(200)
 			}
 			return true
 		})
 	})
-	return srv, func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		seen := frames
-		frames = nil
-		return seen
+	seen := func() (all []string) {
+		for len(frames) > 0 {
+			all = append(all, <-frames)
+		}
+		return all
 	}
-}
-
-// Over HTTP/2, a request that must be sent once ends with an empty frame, so that
-// net/http tells when a GOAWAY excludes it. All others are framed as by net/http.
-func TestFramingOverHTTP2(t *testing.T) {
-	srv, seen := newFrames(t, func(int) int { return 200 })
 	base := faults.HTTP2Base(t)
 	transport := contract.New(t, httpretry.Config{Base: base})
 	for name, tt := range map[string]struct {
@@ -228,7 +197,9 @@ func TestFramingOverHTTP2(t *testing.T) {
 			func(req *http.Request) { req.Header.Set("Expect", "100-continue") }, false},
 		"GET":  {"GET", func(*http.Request) {}, false},
 		"HEAD": {"HEAD", func(*http.Request) {}, false},
-		"once": {"GET", func(req *http.Request) { *req = *req.WithContext(httpretry.WithoutRetries(req.Context())) }, false},
+		"once": {"GET", func(req *http.Request) {
+			*req = *req.WithContext(httpretry.WithoutRetries(req.Context()))
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got [2][]string
@@ -248,55 +219,6 @@ func TestFramingOverHTTP2(t *testing.T) {
 	}
 }
 
-// A server that needs a Content-Length gets the request once more, without the
-// empty body, and so do all later requests to that host.
-func TestFramingAfterLengthRequired(t *testing.T) {
-	srv, seen := newFrames(t, func(request int) int {
-		if request == 1 {
-			return 411
-		}
-		return 200
-	})
-	events := new(contract.Record)
-	transport := contract.New(t,
-		httpretry.Config{Base: faults.HTTP2Base(t), Observe: events.Observe})
-	for range 2 {
-		resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL(), ""))
-		assert.Equal(t, 200, resp.StatusCode)
-		contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
-	}
-	assert.Equal(t, []string{
-		"HEADERS end=false", "DATA 0 end=true", "HEADERS end=true", "HEADERS end=true"}, seen())
-	assert.Len(t, events.Events, 2)
-}
-
-// burst is a server with TLS and HTTP/2 that executes the first requests of each
-// connection, and excludes the others with a GOAWAY.
-func newBurst(
-	t *testing.T, first uint32,
-) (srv *faults.Server, base *http.Transport, executions *atomic.Int32) {
-	t.Helper()
-	server, client := faults.Certificates(t)
-	server.NextProtos = []string{"h2"}
-	executions = new(atomic.Int32)
-	srv = faults.Listen(t, func(c *faults.Conn) {
-		if !c.StartTLS(server) {
-			return
-		}
-		c.HTTP2(func(s faults.Stream) {
-			if s.ID > 2*first {
-				s.GoAway(2*first-1, faults.NoError)
-				return
-			}
-			executions.Add(1)
-			s.Respond(204)
-		})
-	})
-	base = faults.Base(t, client)
-	base.ForceAttemptHTTP2 = true
-	return srv, base, executions
-}
-
 // The first requests of a process meet GOAWAYs at once. Directly over net/http,
 // none of them fails, although it is not known that the host speaks HTTP/2.
 // Through a proxy and below layers, that is so once the host has answered one.
@@ -312,13 +234,28 @@ func TestFramingOfTheFirstBurst(t *testing.T) {
 		{"below a layer", false, knownLayer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			srv, base, executions := newBurst(t, 20)
-			if tt.proxy {
-				proxy := faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
-					c.Respond(200, "")
-					return true
+			// It executes the first requests of each connection, and excludes the others.
+			const first = 20
+			var executions atomic.Int32
+			server, client := faults.Certificates(t)
+			server.NextProtos = []string{"h2"}
+			srv := faults.Listen(t, func(c *faults.Conn) {
+				if !c.StartTLS(server) {
+					return
+				}
+				c.HTTP2(func(s faults.Stream) {
+					if s.ID > 2*first {
+						s.GoAway(2*first-1, faults.NoError)
+						return
+					}
+					executions.Add(1)
+					s.Respond(204)
 				})
-				base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
+			})
+			base := faults.Base(t, client)
+			if tt.proxy {
+				base.Proxy = http.ProxyURL(&url.URL{
+					Scheme: "http", Host: faults.Proxy(t, srv.Addr, connects).Addr})
 			}
 			transport := tt.layers.transport(t, base)
 			want := int32(clients)
@@ -332,56 +269,6 @@ func TestFramingOfTheFirstBurst(t *testing.T) {
 	}
 }
 
-// Below a layer that is not known, a request may fail after a GOAWAY that
-// excludes it. Its error names the function that prevents that.
-func TestGoAwayBelowUnknownLayers(t *testing.T) {
-	for _, body := range []string{"", "payload"} {
-		srv := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.NoError) })
-		_, err := unknownLayer.transport(t, faults.HTTP2Base(t)).
-			RoundTrip(contract.Request(t, "POST", srv.URL(), body))
-		require.ErrorContains(t, err, "httpretry.Through")
-		assert.EqualValues(t, 1, srv.Requests.Load())
-	}
-}
-
-// A request without retries is sent again after a GOAWAY that excludes it, as by
-// net/http alone.
-func TestGoAwayWithoutRetries(t *testing.T) {
-	srv := faults.HTTP2(t, func(s faults.Stream) {
-		if s.Request == 1 {
-			s.GoAway(0, faults.NoError)
-		} else {
-			s.Respond(204)
-		}
-	})
-	req := contract.Request(t, "POST", srv.URL(), "")
-	resp := contract.Send(t, noLayer.transport(t, faults.HTTP2Base(t)),
-		req.WithContext(httpretry.WithoutRetries(req.Context())))
-	assert.Equal(t, 204, resp.StatusCode)
-	assert.EqualValues(t, 2, srv.Requests.Load())
-}
-
-// A request whose deadline leaves no time to be sent again ends without a wait.
-func TestGoAwayBeforeTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-			time.Sleep(time.Millisecond)
-			return nil, errGoAway
-		})
-		for range 20 { // the waits are random
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			events := new(contract.Record)
-			_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
-				RoundTrip(newGet(t).WithContext(ctx))
-			require.Error(t, err)
-			last := events.Events[len(events.Events)-1]
-			assert.Equal(t, httpretry.ReasonDeadline, last.Reason)
-			assert.Zero(t, last.Wait)
-			cancel()
-		}
-	})
-}
-
 // errGoAway is net/http's error for a request that a GOAWAY excludes.
 var errGoAway = errors.New("http2: Transport: cannot retry err [http2: Transport received " +
 	"Server's graceful shutdown GOAWAY] after Request.Body was written; define Request.GetBody " +
@@ -392,18 +279,15 @@ var errGoAway = errors.New("http2: Transport: cannot retry err [http2: Transport
 // all. These retries are not charged or counted. The retries that the policy
 // allows follow.
 func TestGoAwayWaits(t *testing.T) {
-	for _, req := range []func(t testing.TB) *http.Request{
-		func(t testing.TB) *http.Request { return contract.Request(t, "POST", "https://a.test/", "payload") },
-		func(t testing.TB) *http.Request { return contract.Request(t, "POST", "https://a.test/", "") },
-		newGet,
-	} {
+	for _, tt := range []struct{ method, body string }{
+		{"POST", "payload"}, {"POST", ""}, {"GET", ""}} {
 		synctest.Test(t, func(t *testing.T) {
 			script, events := contract.Play(contract.Fails(errGoAway)), new(contract.Record)
 			ledger := new(contract.Ledger)
 			policy := contract.RetryEvery(time.Minute)
 			policy.MaxAttempts, policy.Budget = 3, ledger
-			start := time.Now()
-			_, err := contract.Recorded(t, script, policy, events).RoundTrip(req(t))
+			err := sendFails(t, contract.Recorded(t, script, policy, events),
+				contract.Request(t, tt.method, "https://a.test/", tt.body))
 			require.ErrorIs(t, err, errGoAway)
 			require.ErrorContains(t, err, "gave up after 33 attempts (attempts_exhausted)")
 			require.Len(t, events.Events, 33, "each is seen")
@@ -421,37 +305,41 @@ func TestGoAwayWaits(t *testing.T) {
 				}
 			}
 			assert.Equal(t, httpretry.ReasonAttempts, events.Reason())
-			assert.LessOrEqual(t, time.Since(start), 2*time.Minute+55*time.Second)
-			withdrawals := 0
-			for _, entry := range ledger.Entries {
-				if strings.HasPrefix(entry, "withdraw ") {
-					withdrawals++
-				}
-			}
+			assert.LessOrEqual(t, time.Since(script.Start), 2*time.Minute+55*time.Second)
+			withdrawals := strings.Count(strings.Join(ledger.Entries, "\n"), "withdraw ")
 			assert.Equal(t, 2, withdrawals, "only the retries of the policy are charged")
 			for i, sent := range script.Attempts() {
-				want := max(0, i-30)
-				got := sent.Header.Get("Retry-Attempt")
-				if want == 0 {
-					assert.Empty(t, got, "send %d", i+1)
-				} else {
-					assert.Equal(t, strconv.Itoa(want), got, "send %d", i+1)
+				var want []string
+				if i > 30 {
+					want = []string{strconv.Itoa(i - 30)}
 				}
+				assert.Equal(t, want, sent.Header["Retry-Attempt"], "send %d", i+1)
 			}
 		})
 	}
 }
 
 // Each wait before a request is sent again is bounded by the context's deadline.
-func TestGoAwayAtTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		base := contract.Play(contract.Fails(errGoAway))
-		_, err := contract.With(t, base, contract.RetryEvery(time.Second)).
-			RoundTrip(contract.Request(t, "POST", "https://a.test/", "").WithContext(ctx))
-		require.ErrorContains(t, err, "(deadline_exceeded)")
-		assert.LessOrEqual(t, time.Since(start), 500*time.Millisecond)
-	})
+// A request whose deadline leaves no time for it ends without a wait.
+func TestGoAwayBeforeTheDeadline(t *testing.T) {
+	for _, deadline := range []time.Duration{50 * time.Millisecond, 500 * time.Millisecond} {
+		for _, method := range []string{"GET", "POST"} {
+			synctest.Test(t, func(t *testing.T) {
+				for range 20 { // the waits are random
+					ctx, cancel := context.WithTimeout(t.Context(), deadline)
+					base, events := contract.Play(contract.Step{
+						Err: errGoAway, Takes: time.Millisecond}), new(contract.Record)
+					transport := contract.Recorded(
+						t, base, contract.RetryEvery(time.Second), events)
+					err := sendFails(t, transport,
+						contract.Request(t, method, "https://a.test/", "").WithContext(ctx))
+					require.ErrorContains(t, err, "(deadline_exceeded)")
+					assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+					assert.Zero(t, events.Events[len(events.Events)-1].Wait)
+					assert.LessOrEqual(t, time.Since(base.Start), deadline)
+					cancel()
+				}
+			})
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // A script has the step of each attempt.
@@ -38,9 +40,79 @@ var (
 	refused = contract.Fails(contract.ErrRefused)
 )
 
+// Policies without waits and without a budget, so that requests can be counted.
+var (
+	twoAttempts = httpretry.Policy{
+		MaxAttempts: 2, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+	threeAttempts = httpretry.Policy{
+		MaxAttempts: 3, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+)
+
+// retrying returns a transport over base that retries without a wait.
+func retrying(t testing.TB, base http.RoundTripper) http.RoundTripper {
+	t.Helper()
+	return contract.With(t, base, contract.RetryEvery(0))
+}
+
+// recorded is retrying for a transport whose events are recorded.
+func recorded(t testing.TB, base http.RoundTripper) (http.RoundTripper, *contract.Record) {
+	t.Helper()
+	events := new(contract.Record)
+	return contract.Recorded(t, base, contract.RetryEvery(0), events), events
+}
+
+// withTimeout returns a policy that retries without a wait, with an AttemptTimeout.
+func withTimeout(timeout time.Duration) httpretry.Policy {
+	policy := contract.RetryEvery(0)
+	policy.AttemptTimeout = timeout
+	return policy
+}
+
+// unchecked returns a transport without a layer between it and base.
+func unchecked(t testing.TB, base http.RoundTripper, p httpretry.Policy) *httpretry.RetryTransport {
+	t.Helper()
+	return contract.Unchecked(t, httpretry.Config{Base: base, Policy: p})
+}
+
+// sendFails sends req, and returns its error.
+func sendFails(t testing.TB, transport http.RoundTripper, req *http.Request) error {
+	t.Helper()
+	_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+	require.Error(t, err)
+	return err
+}
+
+// failsInTime is sendFails for an error that must come within waitLimit.
+func failsInTime(t testing.TB, transport http.RoundTripper, req *http.Request) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(req.Context(), waitLimit)
+	defer cancel()
+	err := sendFails(t, transport, req.WithContext(ctx))
+	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
+	return err
+}
+
+// newTLSServer starts a server with TLS, of HTTP/2 if http2 is true, and returns
+// it with a transport that trusts it.
+func newTLSServer(t testing.TB, http2 bool, handler http.HandlerFunc,
+) (*httptest.Server, *http.Transport) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(handler)
+	srv.EnableHTTP2 = http2
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv, srv.Client().Transport.(*http.Transport)
+}
+
 // newGet returns a GET of http://a.test/.
 func newGet(t testing.TB) *http.Request {
 	return contract.Request(t, http.MethodGet, "http://a.test/", "")
+}
+
+// newRequest returns a request to http://a.test/.
+func newRequest(t testing.TB, method, body string) *http.Request {
+	t.Helper()
+	return contract.Request(t, method, "http://a.test/", body)
 }
 
 // attemptOf returns the number of the attempt that a server received.
@@ -166,7 +238,14 @@ func newBodyBase(f func(body io.ReadCloser, attempt int) int) contract.BaseFunc 
 	}
 }
 
-// readN reads n bytes.
+// readHook is a body that calls a function before each Read.
+type readHook struct {
+	io.ReadCloser
+	before func()
+}
+
+func (b readHook) Read(p []byte) (int, error) { b.before(); return b.ReadCloser.Read(p) }
+
 func readN(t testing.TB, r io.Reader, n int) string {
 	t.Helper()
 	p := make([]byte, n)

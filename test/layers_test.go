@@ -1,11 +1,9 @@
 package test
 
 import (
-	"bytes"
-	"context"
 	"errors"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -23,13 +21,16 @@ import (
 // which refuses all streams, gets it more than once.
 func requireSentOnce(t *testing.T, base http.RoundTripper, srv *faults.HTTP2Server, body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
-	_, err := contract.With(t, base, contract.RetryEvery(0)).
-		RoundTrip(contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
-	require.Error(t, err)
-	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
+	err := failsInTime(t, retrying(t, base), contract.Request(t, "POST", srv.URL(), body))
 	assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
+}
+
+// copyOf returns a request of its own for req, whose body is read and closed.
+func copyOf(t *testing.T, req *http.Request, url string) *http.Request {
+	body, err := io.ReadAll(req.Body)
+	assert.NoError(t, err)
+	_ = req.Body.Close()
+	return contract.Request(t, req.Method, url, string(body)).WithContext(req.Context())
 }
 
 func refuseStreams(t *testing.T) *faults.HTTP2Server {
@@ -44,43 +45,21 @@ func TestAtMostOnceWithLayerThatReplacesTheBody(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				srv, inner := refuseStreams(t), faults.HTTP2Base(t)
 				layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					body, err := io.ReadAll(req.Body)
-					if err != nil {
-						return nil, err
-					}
-					_ = req.Body.Close()
-					own, err := http.NewRequestWithContext(
-						req.Context(), req.Method, req.URL.String(), bytes.NewReader(body))
-					if err != nil {
-						return nil, err
-					}
-					return inner.RoundTrip(own)
-				})
-				if streamed {
-					withGetBody := layer
-					layer = func(req *http.Request) (*http.Response, error) {
+					if streamed {
 						req = req.WithContext(req.Context())
 						req.Body, req.GetBody = io.NopCloser(struct{ io.Reader }{req.Body}), nil
-						return withGetBody(req)
 					}
-				}
+					return inner.RoundTrip(copyOf(t, req, req.URL.String()))
+				})
 				var base http.RoundTripper = layer
 				if unwraps {
-					base = &unwrappable{layer, inner}
+					base = httpretry.Through(layer, inner)
 				}
 				requireSentOnce(t, base, srv, "payload")
 			})
 		}
 	}
 }
-
-// unwrappable is a layer that tells what it is around.
-type unwrappable struct {
-	http.RoundTripper
-	inner http.RoundTripper
-}
-
-func (u *unwrappable) Unwrap() http.RoundTripper { return u.inner }
 
 // Hazard 0.1: a layer may get a token from another host first, with the context
 // of the attempt.
@@ -108,22 +87,15 @@ func TestAtMostOnceAfterRequestToAnotherHost(t *testing.T) {
 // own is written, and be answered before that one is refused.
 func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 	contract.ForProtocols(t, func(t *testing.T, proto string) {
-		for name, tt := range map[string]struct {
+		for _, tt := range []struct {
 			body     string
 			replaced bool // by the layer
-		}{
-			"no body":       {"", false},
-			"body":          {"payload", false},
-			"replaced body": {"payload", true},
-		} {
-			t.Run(name, func(t *testing.T) {
+		}{{"", false}, {"payload", false}, {"payload", true}} {
+			t.Run(fmt.Sprintf("%q/%t", tt.body, tt.replaced), func(t *testing.T) {
 				arrived, written, answered := make(chan struct{}), make(chan struct{}),
 					make(chan struct{})
-				handler := func(http.ResponseWriter, *http.Request) {
-					close(arrived)
-					<-written
-				}
-				others, otherServer := contract.Serve(t, proto, handler)
+				others, otherServer := contract.Serve(t, proto,
+					func(http.ResponseWriter, *http.Request) { close(arrived); <-written })
 				var once sync.Once
 				srv := faults.HTTP2(t, func(s faults.Stream) {
 					once.Do(func() { close(written) })
@@ -143,11 +115,7 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 					}()
 					<-arrived
 					if tt.replaced {
-						body, err := io.ReadAll(req.Body)
-						assert.NoError(t, err)
-						_ = req.Body.Close()
-						req = contract.Request(t, req.Method, req.URL.String(), string(body)).
-							WithContext(req.Context())
+						req = copyOf(t, req, req.URL.String())
 					}
 					return inner.RoundTrip(req)
 				})
@@ -162,18 +130,13 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 // the attempt's, which was answered.
 func TestUnprocessedRequestOfALayer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		followUp func(inner http.RoundTripper, next *http.Request) (*http.Response, error)
-		posts    int32
+		err   error // instead of the result, which is a 425
+		posts int32
 	}{
-		"425": {func(inner http.RoundTripper, next *http.Request) (*http.Response, error) {
-			return inner.RoundTrip(next)
-		}, 1},
-		"error": {func(http.RoundTripper, *http.Request) (*http.Response, error) {
-			return nil, errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
-		}, 1},
-		"error with an Outcome": {func(http.RoundTripper, *http.Request) (*http.Response, error) {
-			return nil, unprocessedError{}
-		}, 5},
+		"425": {nil, 1},
+		"error": {
+			errors.New("http2: Transport received Server's graceful shutdown GOAWAY"), 1},
+		"error with an Outcome": {unprocessedError{}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var posts atomic.Int32
@@ -192,10 +155,13 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 					return nil, err
 				}
 				contract.ReadBody(t, resp)
-				return tt.followUp(inner, contract.Request(t, "GET", srv.URL+"/result", "").
+				if tt.err != nil {
+					return nil, tt.err
+				}
+				return inner.RoundTrip(contract.Request(t, "GET", srv.URL+"/result", "").
 					WithContext(req.Context()))
 			})
-			resp, err := contract.With(t, base, contract.RetryEvery(0)).
+			resp, err := retrying(t, base).
 				RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
 			if err == nil {
 				contract.ReadBody(t, resp)
@@ -220,21 +186,10 @@ func TestAtMostOnceWithRegisteredProtocol(t *testing.T) {
 			base := new(http.Transport)
 			base.RegisterProtocol(
 				scheme, contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					body, err := io.ReadAll(req.Body)
-					if err != nil {
-						return nil, err
-					}
-					_ = req.Body.Close()
-					return inner.RoundTrip(
-						contract.Request(t, req.Method, srv.URL(), string(body)).
-							WithContext(req.Context()))
+					return inner.RoundTrip(copyOf(t, req, srv.URL()))
 				}))
-			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-			defer cancel()
-			_, err := contract.Unchecked(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-				RoundTrip(
-					contract.Request(t, "POST", scheme+"://a.test/", "payload").WithContext(ctx))
+			err := failsInTime(t, noLayer.transport(t, base),
+				contract.Request(t, "POST", scheme+"://a.test/", "payload"))
 			require.ErrorContains(t, err, "was stopped")
 			assert.EqualValues(t, 1, srv.Requests.Load())
 		})
@@ -248,36 +203,30 @@ func TestAtMostOnceWithRegisteredProtocol(t *testing.T) {
 func TestFailOverAfterAnExecutedRequest(t *testing.T) {
 	idleClosed := errors.New("http: server closed idle connection")
 	refused := refusedDial(t)
-	for name, second := range map[string]func(first error, next *http.Request) (
-		*http.Response, error){
-		"joined with a closed connection": func(first error, _ *http.Request) (
-			*http.Response, error) {
-			return nil, errors.Join(idleClosed, first)
-		},
-		"joined with a refused dial": func(first error, _ *http.Request) (*http.Response, error) {
-			return nil, errors.Join(refused, first)
-		},
-		"joined with a breaker's error": func(first error, _ *http.Request) (
-			*http.Response, error) {
-			return nil, errors.Join(unprocessedError{}, first)
-		},
-		"only a refused dial": func(error, *http.Request) (*http.Response, error) {
-			return nil, refused
-		},
+	type sender = func(first error, next *http.Request) (*http.Response, error)
+	fails := func(with func(first error) error) sender {
+		return func(first error, _ *http.Request) (*http.Response, error) {
+			return nil, with(first)
+		}
+	}
+	for name, second := range map[string]sender{
+		"joined with a closed connection": fails(
+			func(first error) error { return errors.Join(idleClosed, first) }),
+		"joined with a refused dial": fails(
+			func(first error) error { return errors.Join(refused, first) }),
+		"joined with a breaker's error": fails(
+			func(first error) error { return errors.Join(unprocessedError{}, first) }),
+		"only a refused dial":    fails(func(error) error { return refused }),
+		"only a breaker's error": fails(func(error) error { return unprocessedError{} }),
+		"a breaker's error in a chain": fails(
+			func(first error) error { return &errorChain{unprocessedError{}, first} }),
 		"only a GOAWAY": func(_ error, next *http.Request) (*http.Response, error) {
 			srv := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.InternalError) })
 			return faults.HTTP2Base(t).RoundTrip(
 				contract.Request(t, "POST", srv.URL(), "payload").WithContext(next.Context()))
 		},
-		"only a breaker's error": func(error, *http.Request) (*http.Response, error) {
-			return nil, unprocessedError{}
-		},
-		"a breaker's error in a chain": func(first error, _ *http.Request) (
-			*http.Response, error) {
-			return nil, &errorChain{unprocessedError{}, first}
-		},
 		"a 425 of the layer": func(_ error, next *http.Request) (*http.Response, error) {
-			return contract.Play(contract.Status(425)).RoundTrip(next)
+			return contract.Play(s425).RoundTrip(next)
 		},
 		"425": func(_ error, next *http.Request) (*http.Response, error) {
 			inner, srv := contract.Serve(t, contract.HTTP1,
@@ -300,7 +249,7 @@ func TestFailOverAfterAnExecutedRequest(t *testing.T) {
 				}
 				return second(err, req)
 			})
-			resp, err := contract.With(t, base, contract.RetryEvery(0)).
+			resp, err := retrying(t, base).
 				RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
 			if err == nil {
 				contract.ReadBody(t, resp)
@@ -318,12 +267,9 @@ func (c *errorChain) Error() string      { return c.first.Error() + "; " + c.nex
 func (c *errorChain) Unwrap() error      { return c.next }
 func (c *errorChain) As(target any) bool { return errors.As(c.first, target) }
 
-// refusedDial returns the error of a dial to a port on which nobody listens.
 func refusedDial(t *testing.T) error {
-	_, err := faults.Base(t, nil).RoundTrip(
+	return sendFails(t, faults.Base(t, nil),
 		contract.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
-	require.Error(t, err)
-	return err
 }
 
 // A fail-over layer whose first host never gets the request delivers it to the
@@ -335,9 +281,7 @@ func TestFailOverOfUnsentRequests(t *testing.T) {
 		tries++
 		return nil, errors.Join(refused, refused)
 	})
-	_, err := contract.With(t, base, contract.RetryEvery(0)).
-		RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
-	require.Error(t, err)
+	_ = sendFails(t, retrying(t, base), newRequest(t, "POST", "payload"))
 	assert.Equal(t, 5, tries)
 }
 
@@ -356,31 +300,12 @@ func TestProofAfterABrokenConnection(t *testing.T) {
 		return true
 	})
 	inner := faults.Base(t, nil)
-	var first atomic.Pointer[deadConn]
-	faults.WrapConns(inner, func(c net.Conn) net.Conn {
-		dead := &deadConn{Conn: c}
-		first.CompareAndSwap(nil, dead)
-		return dead
-	})
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: &unwrappable{inner, inner}, Policy: contract.RetryEvery(0)})
+	broken := makeBrittle(inner)
+	transport := noLayer.transport(t, unwrapper{inner})
 	for attempts := range 2 {
 		resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL(), "payload"))
 		contract.HasResult(t, resp, attempts+1, httpretry.ReasonSuccess)
-		first.Load().dead.Store(true)
+		broken.Store(true)
 	}
 	assert.EqualValues(t, 3, requests.Load())
-}
-
-// deadConn is a connection on which nothing more can be written.
-type deadConn struct {
-	net.Conn
-	dead atomic.Bool
-}
-
-func (c *deadConn) Write(p []byte) (int, error) {
-	if c.dead.Load() {
-		return 0, errors.New("broken")
-	}
-	return c.Conn.Write(p)
 }

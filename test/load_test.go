@@ -48,11 +48,7 @@ func sendCrowd(t *testing.T, cfg httpretry.Config, n int, urls ...string) {
 	for _, url := range urls {
 		for range n {
 			wg.Go(func() {
-				resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
-				if assert.NoError(t, err) {
-					assert.Equal(t, 503, resp.StatusCode)
-					assert.NoError(t, resp.Body.Close())
-				}
+				assertStatus(t, transport, contract.Request(t, "GET", url, ""), 503)
 			})
 		}
 	}
@@ -90,40 +86,34 @@ func TestCrowdAtTheBudget(t *testing.T) {
 	for name, tt := range map[string]struct {
 		successes int // before
 		budget    *httpretry.HostBudget
+		each      int // requests to each URL
+		urls      []string
 	}{
-		"burst": {0, &httpretry.HostBudget{Burst: 10, Window: time.Hour}},
-		"both":  {100, &httpretry.HostBudget{Ratio: 0.05, Burst: 5, Window: time.Hour}},
+		"burst": {0, &httpretry.HostBudget{Burst: 10, Window: time.Hour}, 1000,
+			[]string{"http://a.test/"}},
+		"both": {100, &httpretry.HostBudget{Ratio: 0.05, Burst: 5, Window: time.Hour}, 1000,
+			[]string{"http://a.test/"}},
+		"several hosts": {0, &httpretry.HostBudget{Burst: 10, Window: time.Hour}, 200,
+			[]string{"http://a.test/", "http://b.test/", "http://c.test:81/", "http://A.test./"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, retries := countRetries(t, fails)
 			policy := contract.RetryEvery(0)
 			policy.Budget = tt.budget
 			cfg := httpretry.Config{Base: base, Policy: policy}
-			sendSuccesses(t, cfg, "http://a.test/ok", tt.successes)
-			sendCrowd(t, cfg, 1000, "http://a.test/")
-			assert.Equal(t, 10, retries("a.test"))
+			before := contract.New(t, cfg)
+			for range tt.successes {
+				contract.Send(t, before, contract.Request(t, "GET", "http://a.test/ok", ""))
+			}
+			sendCrowd(t, cfg, tt.each, tt.urls...)
+			assert.Equal(t, 10, retries("a.test")+retries("A.test.")+retries("A.test"))
 			assert.Zero(t, contract.Balance(tt.budget, "http://a.test"))
+			if len(tt.urls) > 1 {
+				assert.Equal(t, []int{10, 10}, []int{retries("b.test"), retries("c.test:81")})
+				sendCrowd(t, cfg, 1, "http://d.test/")
+				assert.Equal(t, 4, retries("d.test"), "which nobody has asked before")
+			}
 		})
-	}
-	t.Run("several hosts", func(t *testing.T) {
-		base, retries := countRetries(t, fails)
-		policy := contract.RetryEvery(0)
-		policy.Budget = &httpretry.HostBudget{Burst: 10, Window: time.Hour}
-		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 200, "http://a.test/",
-			"http://b.test/", "http://c.test:81/", "http://A.test./")
-		assert.Equal(t, []int{10, 10, 10},
-			[]int{retries("a.test") + retries("A.test.") + retries("A.test"), retries("b.test"),
-				retries("c.test:81")})
-		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 1, "http://d.test/")
-		assert.Equal(t, 4, retries("d.test"), "which nobody has asked before")
-	})
-}
-
-// sendSuccesses sends n requests that succeed.
-func sendSuccesses(t *testing.T, cfg httpretry.Config, url string, n int) {
-	transport := contract.New(t, cfg)
-	for range n {
-		contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 	}
 }
 
@@ -146,17 +136,17 @@ func TestManyWait(t *testing.T) {
 		budget := &httpretry.HostBudget{Burst: requests}
 		policy := contract.RetryEvery(time.Hour)
 		policy.Budget = budget
-		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		transport := unchecked(t, base, policy)
 		reqs := make([]*http.Request, requests)
 		for i := range reqs {
 			reqs[i] = newGet(t)
 		}
-		sendSuccesses(t, httpretry.Config{Base: base, Policy: policy}, "http://a.test/ok", 1)
+		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/ok", ""))
 		synctest.Wait()
 		memory, goroutines := memoryInUse(), runtime.NumGoroutine()
 		var wg sync.WaitGroup
 		for _, req := range reqs {
-			wg.Go(func() { assertSuccess(t, transport, req) })
+			wg.Go(func() { assertStatus(t, transport, req, 200) })
 		}
 		synctest.Wait() // until all of them wait
 		perRequest := (memoryInUse() - memory) / int64(requests)
@@ -173,10 +163,10 @@ func TestManyWait(t *testing.T) {
 	})
 }
 
-func assertSuccess(t *testing.T, transport http.RoundTripper, req *http.Request) {
+func assertStatus(t *testing.T, transport http.RoundTripper, req *http.Request, status int) {
 	resp, err := transport.RoundTrip(req)
 	if assert.NoError(t, err) {
-		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, status, resp.StatusCode)
 		assert.NoError(t, resp.Body.Close())
 	}
 }
@@ -260,7 +250,7 @@ type panicTrap struct {
 }
 
 func (p *panicTrap) spring() {
-	if p.armed.Load() {
+	if p != nil && p.armed.Load() {
 		panic("boom")
 	}
 }
@@ -271,38 +261,24 @@ func (p *panicTrap) Enabled(context.Context, slog.Level) bool { return true }
 
 func (p *panicTrap) Handle(context.Context, slog.Record) error { p.spring(); return nil }
 
-// withdrawTrap and recordTrap are budgets that panic in one method.
-type (
-	withdrawTrap struct {
-		httpretry.Unlimited
-		*panicTrap
-	}
-	recordTrap struct {
-		httpretry.Unlimited
-		*panicTrap
-	}
-)
+type trapBudget struct {
+	httpretry.Unlimited
+	withdraw, record *panicTrap
+}
 
-func (b withdrawTrap) Withdraw(context.Context, httpretry.AttemptResult) bool {
-	b.spring()
+func (b trapBudget) Withdraw(context.Context, httpretry.AttemptResult) bool {
+	b.withdraw.spring()
 	return true
 }
 
-func (b recordTrap) Record(ended, charged httpretry.AttemptResult) { b.spring() }
-
-// trappedBody is a response's body.
-type trappedBody struct {
-	io.ReadCloser
-	trap *panicTrap
-}
-
-func (b trappedBody) Read(p []byte) (int, error) { b.trap.spring(); return b.ReadCloser.Read(p) }
+func (b trapBudget) Record(_, _ httpretry.AttemptResult) { b.record.spring() }
 
 // panicPlaces returns the places at which code of the caller runs.
 func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request) {
 	type cfg = *httpretry.Config
 	type req = *http.Request
 	keyless := func(r req) { r.Header.Del("Idempotency-Key") }
+	observe := func(context.Context, httpretry.Event) { p.spring() }
 	return map[string]func(cfg, req){
 		"Base": func(c cfg, _ req) {
 			next := c.Base
@@ -315,17 +291,16 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 			c.Base = contract.BaseFunc(func(r req) (*http.Response, error) {
 				resp, err := next.RoundTrip(r)
 				if err == nil {
-					resp.Body = trappedBody{resp.Body, p}
+					resp.Body = readHook{resp.Body, p.spring}
 				}
 				return resp, err
 			})
 		},
 		"Classify": func(c cfg, _ req) {
-			c.Policy.Classify =
-				func(req *http.Request, r *http.Response, err error) httpretry.Outcome {
-					p.spring()
-					return httpretry.Classify(req, r, err)
-				}
+			c.Policy.Classify = func(r req, resp *http.Response, err error) httpretry.Outcome {
+				p.spring()
+				return httpretry.Classify(r, resp, err)
+			}
 		},
 		"RetryAfter": func(c cfg, _ req) {
 			c.Policy.RetryAfter = func(*http.Response) (time.Duration, bool) {
@@ -341,29 +316,24 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 			keyless(r)
 			c.Policy.NewIdempotencyKey = func(req) string { p.spring(); return "k" }
 		},
-		"Observe": func(c cfg, _ req) {
-			c.Observe = func(context.Context, httpretry.Event) { p.spring() }
-		},
+		"Observe":            func(c cfg, _ req) { c.Observe = observe },
 		"slog handler":       func(c cfg, _ req) { c.Observe = httpretry.LogEvents(slog.New(p)) },
 		"Backoff":            func(c cfg, _ req) { c.Policy.Backoff = p },
 		"Backoff, after 429": func(c cfg, r req) { r.URL.Path = "/429"; c.Policy.Backoff = p },
 		"sequence": func(c cfg, _ req) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { p.spring(); return 0 })
 		},
-		"Withdraw": func(c cfg, _ req) { c.Policy.Budget = withdrawTrap{panicTrap: p} },
-		"Record":   func(c cfg, _ req) { c.Policy.Budget = recordTrap{panicTrap: p} },
+		"Withdraw": func(c cfg, _ req) { c.Policy.Budget = trapBudget{withdraw: p} },
+		"Record":   func(c cfg, _ req) { c.Policy.Budget = trapBudget{record: p} },
 		"Record, after a success": func(c cfg, r req) {
 			r.URL.Path = "/404"
-			c.Policy.Budget = recordTrap{panicTrap: p}
+			c.Policy.Budget = trapBudget{record: p}
 		},
 		"GetBody": func(_ cfg, r req) {
 			next := r.GetBody
 			r.GetBody = func() (io.ReadCloser, error) { p.spring(); return next() }
 		},
-		"Observe, after a drop": func(c cfg, r req) {
-			r.URL.Path = "/drop"
-			c.Observe = func(context.Context, httpretry.Event) { p.spring() }
-		},
+		"Observe, after a drop": func(c cfg, r req) { r.URL.Path = "/drop"; c.Observe = observe },
 		"second attempt": func(c cfg, _ req) {
 			c.Observe = func(_ context.Context, e httpretry.Event) {
 				if e.Attempt.Number == 2 {
@@ -396,13 +366,12 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				goroutines := leftoverGoroutines()
 				base := faults.Base(t, nil)
 				base.MaxConnsPerHost = 1
-				parent := &foreignContext{done: make(chan struct{})}
 				p := new(panicTrap)
-				policy := contract.RetryEvery(0)
-				policy.AttemptTimeout = timeout
+				policy := withTimeout(timeout)
 				cfg := httpretry.Config{Policy: policy, Base: base}
 				body := contract.Body{ReadCloser: io.NopCloser(strings.NewReader("payload"))}
-				req := contract.Request(t, "POST", srv.URL+"/503", "payload").WithContext(parent)
+				req := contract.Request(t, "POST", srv.URL+"/503", "payload")
+				req = req.WithContext(hiddenContext{req.Context()})
 				if timeout > 0 { // otherwise the first attempt is the caller's own request
 					req.Body = &body
 				}
@@ -428,31 +397,15 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 },
 					waitLimit, time.Millisecond, "closes of the request's body")
 
-				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-				defer cancel()
-				resp, err := transport.RoundTrip(
-					contract.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
-				require.NoError(t, err)
-				assert.Len(t, contract.ReadBody(t, resp), 200<<10)
+				waitFor(t, "the next request", func() {
+					resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL+"/200", ""))
+					if assert.NoError(t, err) {
+						assert.Len(t, contract.ReadBody(t, resp), 200<<10)
+					}
+				})
 				requireSettled(t, goroutines, base, open)
 			})
 		}
-	}
-}
-
-// foreignContext is a context of a type that package context does not know.
-// Each context derived from it costs a goroutine until it is canceled.
-type foreignContext struct{ done chan struct{} }
-
-func (*foreignContext) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (c *foreignContext) Done() <-chan struct{}     { return c.done }
-func (*foreignContext) Value(any) any               { return nil }
-func (c *foreignContext) Err() error {
-	select {
-	case <-c.done:
-		return context.Canceled
-	default:
-		return nil
 	}
 }
 
@@ -538,7 +491,7 @@ func TestNothingIsLeft(t *testing.T) {
 				srv.Config.Protocols = base.Protocols
 			}
 			srv.Start()
-			parent := &foreignContext{done: make(chan struct{})} // nothing cancels it
+			parent := hiddenContext{t.Context()} // nothing cancels it
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -560,25 +513,22 @@ func TestNothingIsLeft(t *testing.T) {
 
 func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.Context, i int) {
 	m := mixedRequests[i]
-	policy := contract.RetryEvery(0)
-	policy.MaxAttempts = 2
+	policy := twoAttempts
 	policy.AttemptTimeout = 5 * time.Second
 	if m.path == "/slow" {
 		policy.AttemptTimeout = 20 * time.Millisecond
 	}
-	ctx, cancel := context.WithCancel(parent)
-	defer cancel()
-	use := ctx
+	ctx, cancel := parent, func() {}
 	if m.cancel {
 		policy.Backoff = strategies.Constant{Wait: time.Hour}
-	} else {
-		use = parent
+		ctx, cancel = context.WithCancel(parent)
 	}
+	defer cancel()
 	body := ""
 	if m.method == "PUT" || m.method == "POST" {
 		body = strings.Repeat("x", 10<<10)
 	}
-	req := contract.Request(t, m.method, url+m.path, body).WithContext(use)
+	req := contract.Request(t, m.method, url+m.path, body).WithContext(ctx)
 	if i%2 == 0 && body != "" {
 		req.GetBody = nil
 		req.Body = io.NopCloser(struct{ io.Reader }{strings.NewReader(body)})
@@ -588,11 +538,8 @@ func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.
 		req.Header.Set("Upgrade", "echo")
 	}
 	resp, err := contract.Unchecked(t, httpretry.Config{
-		Base: base, Policy: policy, Observe: func(context.Context, httpretry.Event) {
-			if m.cancel {
-				cancel()
-			}
-		}}).RoundTrip(req)
+		Base: base, Policy: policy,
+		Observe: func(context.Context, httpretry.Event) { cancel() }}).RoundTrip(req)
 	if m.cancel && !errors.Is(err, context.Canceled) {
 		t.Errorf("%v: %v", m, err)
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/strategies"
 )
+
+const secret = "hunter2"
 
 // controlBytes control terminals, end lines or hide text.
 const controlBytes = "\x1b[31m\r\n\u2028\u2029\x7f\u0085\u009b\u202e\u200b\xff\xc0\x00\t"
@@ -30,10 +31,10 @@ const controlBytes = "\x1b[31m\r\n\u2028\u2029\x7f\u0085\u009b\u202e\u200b\xff\x
 // that returns its output.
 func newLogs() (observe func(context.Context, httpretry.Event), out func() string) {
 	var mu sync.Mutex
-	var text, json bytes.Buffer
+	var logs bytes.Buffer
 	options := &slog.HandlerOptions{Level: slog.LevelDebug}
-	asText := httpretry.LogEvents(slog.New(slog.NewTextHandler(&text, options)))
-	asJSON := httpretry.LogEvents(slog.New(slog.NewJSONHandler(&json, options)))
+	asText := httpretry.LogEvents(slog.New(slog.NewTextHandler(&logs, options)))
+	asJSON := httpretry.LogEvents(slog.New(slog.NewJSONHandler(&logs, options)))
 	return func(ctx context.Context, e httpretry.Event) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -42,8 +43,29 @@ func newLogs() (observe func(context.Context, httpretry.Event), out func() strin
 		}, func() string {
 			mu.Lock()
 			defer mu.Unlock()
-			return text.String() + json.String()
+			return logs.String()
 		}
+}
+
+// logging returns a transport that logs, and a function that returns its output.
+func logging(t *testing.T, base http.RoundTripper, policy httpretry.Policy,
+) (transport http.RoundTripper, out func() string) {
+	t.Helper()
+	observe, out := newLogs()
+	return contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe}), out
+}
+
+// newRefusingProxy starts a proxy that refuses each CONNECT with the status 503
+// and reason, and returns it with a transport that uses it.
+func newRefusingProxy(t *testing.T, reason string) (*faults.Server, *http.Transport) {
+	t.Helper()
+	proxy := faults.Proxy(t, "", func(c *faults.Conn, _ *http.Request) bool {
+		c.Send("HTTP/1.1 503 " + reason + "\r\nRetry-After: \u2028\r\n\r\n")
+		return false
+	})
+	base := faults.Base(t, nil)
+	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
+	return proxy, base
 }
 
 // assertPrintable fails if s contains unprintable characters, or a line that
@@ -66,45 +88,37 @@ func assertPrintable(t *testing.T, s string) {
 // Hazard H6: control bytes in a response reach no log, and no error but that of
 // net/http itself.
 func TestControlsFromServer(t *testing.T) {
+	const line = "HTTP/1.1 503 x\r\n"
 	for name, answer := range map[string]string{
-		"reason phrase": "HTTP/1.1 503 \x1b[31m\u2028\u0085\x7f\xff\x00\tx\r\nContent-Length: " +
-			"0\r\n\r\n",
-		"Retry-After": "HTTP/1.1 503 x\r\nRetry-After: " +
-			"\x1b[31m\u2028\u0085\xff\r\nContent-Length: 0\r\n\r\n",
-		"header, printable": "HTTP/1.1 503 x\r\nX: \u2028\u202e\u0085\xff\r\nContent-Length: " +
-			"0\r\n\r\n",
-		"header, controls":  "HTTP/1.1 503 x\r\nX: \x1b[31m\x7f\x00\r\nContent-Length: 0\r\n\r\n",
-		"header, a lone CR": "HTTP/1.1 503 x\r\nX: a\rlevel=ERROR\r\nContent-Length: 0\r\n\r\n",
-		"header name":       "HTTP/1.1 503 x\r\nX\x1b[31m\u2028: y\r\nContent-Length: 0\r\n\r\n",
-		"header, no colon":  "HTTP/1.1 503 x\r\n\x1b[31m\u2028\xff\r\nContent-Length: 0\r\n\r\n",
-		"status code":       "HTTP/1.1 \x1b[3\u2028 x\r\nContent-Length: 0\r\n\r\n",
-		"version":           "HTTP/\x1b[31m\u2028 503 x\r\nContent-Length: 0\r\n\r\n",
+		"reason phrase":     "HTTP/1.1 503 \x1b[31m\u2028\u0085\x7f\xff\x00\tx" + emptyBody,
+		"Retry-After":       line + "Retry-After: \x1b[31m\u2028\u0085\xff" + emptyBody,
+		"header, printable": line + "X: \u2028\u202e\u0085\xff" + emptyBody,
+		"header, controls":  line + "X: \x1b[31m\x7f\x00" + emptyBody,
+		"header, a lone CR": line + "X: a\rlevel=ERROR" + emptyBody,
+		"header name":       line + "X\x1b[31m\u2028: y" + emptyBody,
+		"header, no colon":  line + "\x1b[31m\u2028\xff" + emptyBody,
+		"status code":       "HTTP/1.1 \x1b[3\u2028 x" + emptyBody,
+		"version":           "HTTP/\x1b[31m\u2028 503 x" + emptyBody,
 		"garbage":           controlBytes + controlBytes + "\r\n",
-		"length":            "HTTP/1.1 503 x\r\nContent-Length: \u2028\xff\r\n\r\n",
-		"coding":            "HTTP/1.1 503 x\r\nTransfer-Encoding: \u2028\xff\r\n\r\n",
-		"X-Should-Retry": "HTTP/1.1 503 x\r\nX-Should-Retry: \u2028no\r\nContent-Length: " +
-			"0\r\n\r\n",
-		"informational": "HTTP/1.1 103 \x1b[31m\u2028\r\nLink: \u2028\xff\r\n\r\nHTTP/1.1 " +
-			"503 \x1b\r\nContent-Length: 0\r\n\r\n",
-		"body, then nothing": "HTTP/1.1 503 x\r\nContent-Length: 100\r\n\r\n" + controlBytes,
+		"length":            line + "Content-Length: \u2028\xff\r\n\r\n",
+		"coding":            line + "Transfer-Encoding: \u2028\xff\r\n\r\n",
+		"X-Should-Retry":    line + "X-Should-Retry: \u2028no" + emptyBody,
+		"informational": "HTTP/1.1 103 \x1b[31m\u2028\r\nLink: \u2028\xff\r\n\r\n" +
+			"HTTP/1.1 503 \x1b" + emptyBody,
+		"body, then nothing": line + "Content-Length: 100\r\n\r\n" + controlBytes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := faults.HTTP1(t,
 				func(c *faults.Conn, _ *http.Request) bool { c.Send(answer); return false })
-			observe, out := newLogs()
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts = 2
-			resp, err := contract.New(t,
-				httpretry.Config{Base: faults.Base(t, nil), Policy: policy, Observe: observe}).
-				RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
+			transport, out := logging(t, faults.Base(t, nil), twoAttempts)
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 			assertPrintable(t, out())
 			assert.EqualValues(t, 2, srv.Requests.Load())
 			if err == nil {
 				_ = resp.Body.Close()
 				return
 			}
-			_, plain := faults.Base(t, nil).RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
-			require.Error(t, plain)
+			plain := sendFails(t, faults.Base(t, nil), contract.Request(t, "GET", srv.URL(), ""))
 			// net/http's own text is printable from Go 1.26.4 on.
 			assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), plain.Error(), ""))
 		})
@@ -115,26 +129,18 @@ func TestControlsFromServer(t *testing.T) {
 // CONNECT in it. Logs quote it.
 func TestControlsFromProxy(t *testing.T) {
 	const reason = "\x1b[31mgo away\u2028level=ERROR msg=forged\u0085\x7f\xff\r"
-	proxy := faults.Proxy(t, "", func(c *faults.Conn, _ *http.Request) bool {
-		c.Send("HTTP/1.1 503 " + reason + "\r\nRetry-After: \u2028\r\n\r\n")
-		return false
-	})
-	base := faults.Base(t, nil)
-	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-	observe, out := newLogs()
-	_, plain := base.RoundTrip(contract.Request(t, "POST", "https://a.test/", ""))
-	require.Error(t, plain)
-	require.Contains(t, plain.Error(), "\x1b", "or this test shows nothing")
-	_, err := contract.New(t,
-		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: observe}).
-		RoundTrip(contract.Request(t, "POST", "https://a.test/", ""))
-	require.Error(t, err)
+	proxy, base := newRefusingProxy(t, reason)
+	plain := sendFails(t, base, contract.Request(t, "POST", "https://a.test/", ""))
+	require.ErrorContains(t, plain, "\x1b", "or this test shows nothing")
+	transport, out := logging(t, base, contract.RetryEvery(0))
+	err := sendFails(t, transport, contract.Request(t, "POST", "https://a.test/", ""))
 	assertPrintable(t, out())
 	assert.EqualValues(t, 1+5, proxy.Requests.Load(), "of which none reached the server")
 	assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), plain.Error(), ""))
 }
 
-// Hazard H6: control bytes that a caller takes from its own callers.
+// Hazard H6: control bytes that a caller takes from its own callers, or a client
+// from the target of a redirect.
 func TestControlsFromCaller(t *testing.T) {
 	for name, spoil := range map[string]func(*http.Request){
 		"path": func(r *http.Request) { r.URL.Path = "/" + controlBytes },
@@ -159,80 +165,36 @@ func TestControlsFromCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := faults.HTTP1(t,
 				func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
-			observe, out := newLogs()
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts = 2
+			policy := twoAttempts
 			policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
 				return httpretry.Transient
 			}
 			req := contract.Request(t, "GET", srv.URL(), "")
 			spoil(req)
 			base := connectTo(t, srv.Addr)
-			plain := func() string { // the error of net/http alone
-				_, err := base.RoundTrip(req)
-				return fmt.Sprint(err)
-			}()
-			resp, err := contract.New(t,
-				httpretry.Config{Base: base, Policy: policy, Observe: observe}).RoundTrip(req)
+			_, plain := base.RoundTrip(req) // of net/http alone
+			transport, out := logging(t, base, policy)
+			resp, err := transport.RoundTrip(req)
 			assertPrintable(t, out())
 			if err == nil {
 				_ = resp.Body.Close()
 			} else {
-				assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), plain, ""))
+				assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), fmt.Sprint(plain), ""))
 			}
 		})
-	}
-}
-
-// Hazard H6: the target of a redirect becomes the URL of the client's next
-// request.
-func TestControlsFromRedirect(t *testing.T) {
-	for _, location := range []string{"/%1b%5B31m%0d%0a%e2%80%a8%ff%00",
-		"/\u2028\u202e\xff?\u2028#\u2028", "//a.test\u2028/", "?x=\u0085", "/%"} {
-		srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
-			if req.URL.Path == "/" && req.URL.RawQuery == "" {
-				c.Respond(307, "", "Location: "+location)
-			} else {
-				c.Respond(503, "")
-			}
-			return true
-		})
-		observe, out := newLogs()
-		policy := contract.RetryEvery(0)
-		policy.MaxAttempts = 2
-		base := connectTo(t, srv.Addr)
-		client := &http.Client{
-			Transport: contract.New(t,
-				httpretry.Config{Base: base, Policy: policy, Observe: observe})}
-		resp, err := client.Get(srv.URL() + "/")
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		if out() != "" { // otherwise the client did not follow the redirect
-			assertPrintable(t, out())
-		}
 	}
 }
 
 // Hazard H5: however a request ends, logs contain none of its secrets, and an
 // error contains none that the error of Base does not.
 func TestSecretsStaySecret(t *testing.T) {
-	const secret = "hunter2"
+	respond := func(header ...string) func(*faults.Conn) bool {
+		return func(c *faults.Conn) bool { c.Respond(503, secret, header...); return true }
+	}
 	answers := map[string]func(c *faults.Conn) bool{
-		"response": func(c *faults.Conn) bool {
-			c.Respond(503, secret, "Set-Cookie: session="+secret, "X-Secret: "+secret,
-				"Location: /?"+secret, "WWW-Authenticate: "+secret)
-			return true
-		},
+		"response": respond("Set-Cookie: session="+secret, "X-Secret: "+secret,
+			"Location: /?"+secret, "WWW-Authenticate: "+secret),
 		"error": func(*faults.Conn) bool { return false },
-	}
-	refuse := func(c *faults.Conn) bool {
-		c.Respond(503, secret, "X-Should-Retry: false", "Set-Cookie: "+secret)
-		return true
-	}
-	later := func(c *faults.Conn) bool {
-		c.Respond(503, secret, "Retry-After: 3600", "X-Secret: "+secret)
-		return true
 	}
 	exits := map[httpretry.Reason]func(*secretRequest){
 		httpretry.ReasonSuccess: func(r *secretRequest) {
@@ -253,11 +215,15 @@ func TestSecretsStaySecret(t *testing.T) {
 			r.req.GetBody = nil
 			r.policy.ReplayBuffer = -1
 		},
-		httpretry.ReasonDoNotRetry: func(r *secretRequest) { r.answer = refuse },
-		httpretry.ReasonRetryAfter: func(r *secretRequest) { r.answer = later },
+		httpretry.ReasonDoNotRetry: func(r *secretRequest) {
+			r.answer = respond("X-Should-Retry: false", "Set-Cookie: "+secret)
+		},
+		httpretry.ReasonRetryAfter: func(r *secretRequest) {
+			r.answer = respond("Retry-After: 3600", "X-Secret: "+secret)
+		},
 		httpretry.ReasonDeadline: func(r *secretRequest) {
-			r.policy.Backoff, r.policy.MaxElapsed = strategies.Constant{Wait: time.Hour},
-				time.Minute
+			r.policy = contract.RetryEvery(time.Hour)
+			r.policy.MaxElapsed = time.Minute
 		},
 		httpretry.ReasonBudget: func(r *secretRequest) {
 			r.policy.Budget = &httpretry.HostBudget{Burst: -1}
@@ -267,7 +233,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		for kind, answer := range answers {
 			for _, layer := range []string{"plain", "client", "wrapped"} {
 				t.Run(fmt.Sprintf("%v/%s/%s", reason, kind, layer), func(t *testing.T) {
-					r := &secretRequest{secret: secret, answer: answer,
+					r := &secretRequest{answer: answer,
 						policy: contract.RetryEvery(0), layer: layer, reason: reason}
 					r.send(t, set)
 				})
@@ -278,7 +244,6 @@ func TestSecretsStaySecret(t *testing.T) {
 
 // secretRequest is a request with secrets wherever there may be some.
 type secretRequest struct {
-	secret string
 	layer  string // around the transport in Base
 	answer func(*faults.Conn) bool
 	policy httpretry.Policy
@@ -289,15 +254,15 @@ type secretRequest struct {
 
 func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { return r.answer(c) })
-	r.policy.MaxAttempts, r.policy.AttemptTimeout = 2, time.Hour
-	r.req = contract.Request(t, "POST", srv.URL()+"/path", r.secret)
-	r.req.URL.User = url.UserPassword(r.secret, r.secret)
-	r.req.URL.RawQuery, r.req.URL.Fragment = "token="+r.secret, r.secret
+	r.req = contract.Request(t, "POST", srv.URL()+"/path", secret)
+	r.req.URL.User = url.UserPassword(secret, secret)
+	r.req.URL.RawQuery, r.req.URL.Fragment = "token="+secret, secret
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie",
 		"Idempotency-Key", "X-Api-Key", "Referer"} {
-		r.req.Header.Set(name, r.secret)
+		r.req.Header.Set(name, secret)
 	}
 	set(r)
+	r.policy.MaxAttempts, r.policy.AttemptTimeout = 2, time.Hour
 	ctx, cancel := context.WithCancel(r.req.Context())
 	defer cancel()
 	observe, out := newLogs()
@@ -312,7 +277,7 @@ func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 		Policy: r.policy,
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			observe(ctx, e)
-			assert.NotContains(t, e.Status(), r.secret)
+			assert.NotContains(t, e.Status(), secret)
 			if e.Wait > 0 && r.cancel {
 				cancel()
 			}
@@ -321,13 +286,13 @@ func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 	resp, err := transport.RoundTrip(r.req.WithContext(ctx))
 	switch {
 	case err == nil:
-		assert.Equal(t, r.secret, contract.ReadBody(t, resp))
+		assert.Equal(t, secret, contract.ReadBody(t, resp))
 	case last != nil:
-		assert.NotContains(t, strings.ReplaceAll(err.Error(), last.Error(), ""), r.secret)
+		assert.NotContains(t, strings.ReplaceAll(err.Error(), last.Error(), ""), secret)
 	default:
-		assert.NotContains(t, err.Error(), r.secret)
+		assert.NotContains(t, err.Error(), secret)
 	}
-	assert.NotContains(t, out(), r.secret)
+	assert.NotContains(t, out(), secret)
 	if r.reason != httpretry.ReasonSuccess { // which is not logged
 		assert.Contains(t, out(), "reason")
 	}
@@ -340,11 +305,7 @@ func (r *secretRequest) base(t *testing.T) http.RoundTripper {
 	transport := faults.Base(t, nil)
 	switch r.layer {
 	case "client": // its errors contain the URL
-		client := &http.Client{Transport: transport}
-		return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			resp, err := client.Do(req)
-			return resp, err
-		})
+		return contract.BaseFunc((&http.Client{Transport: transport}).Do)
 	case "wrapped":
 		return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := transport.RoundTrip(req)
@@ -360,18 +321,14 @@ func (r *secretRequest) base(t *testing.T) http.RoundTripper {
 // Hazard J7: an error does not contain a key that cannot be sent, nor does that
 // of an attempt that times out contain a part of the request.
 func TestSecretsOfRequestsNotSent(t *testing.T) {
-	const secret = "hunter2"
 	slow := contract.Step{Status: 200, Takes: time.Hour}
 	timeout, badKey := contract.RetryEvery(0), contract.RetryEvery(0)
 	timeout.AttemptTimeout = time.Millisecond
 	badKey.NewIdempotencyKey = func(*http.Request) string { return secret + "\x1b\r\n" }
 	for method, policy := range map[string]httpretry.Policy{"POST": badKey, "GET": timeout} {
 		url := "http://" + secret + ":" + secret + "@a.test/?" + secret + "#" + secret
-		observe, out := newLogs()
-		_, err := contract.New(t, httpretry.Config{
-			Base: contract.Play(slow), Policy: policy, Observe: observe}).
-			RoundTrip(contract.Request(t, method, url, secret))
-		require.Error(t, err)
+		transport, out := logging(t, contract.Play(slow), policy)
+		err := sendFails(t, transport, contract.Request(t, method, url, secret))
 		assert.NotContains(t, err.Error()+out(), secret)
 		assertPrintable(t, "time="+err.Error())
 		assertPrintable(t, out())
@@ -386,29 +343,15 @@ func TestLogsAreBounded(t *testing.T) {
 		"quotes":   `"` + times(2*kilo*kilo, `\"`),
 		"words":    times(kilo*kilo, `" "`),
 	} {
-		proxy := faults.Proxy(t, "", func(c *faults.Conn, _ *http.Request) bool {
-			c.Send("HTTP/1.1 503 " + text + "\r\n\r\n")
-			return false
-		})
-		base := faults.Base(t, nil)
-		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-		observe, out := newLogs()
-		policy := contract.RetryEvery(0)
-		policy.MaxAttempts = 2
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe})
+		_, base := newRefusingProxy(t, text)
+		transport, out := logging(t, base, twoAttempts)
 		req := contract.Request(t, "GET", "https://a.test/"+times(10*kilo, "\u2028"), "")
-		failed := make(chan error, 1)
-		go func() {
+		waitFor(t, "logging "+name, func() { // milliseconds are enough
 			_, err := transport.RoundTrip(req)
-			failed <- err
-		}()
-		select {
-		case err := <-failed:
-			require.Error(t, err)
-			require.Greater(t, len(err.Error()), kilo*kilo, "or this test shows nothing")
-		case <-time.After(waitLimit): // milliseconds are enough
-			t.Fatal("still logging ", name)
-		}
+			if assert.Error(t, err) {
+				assert.Greater(t, len(err.Error()), kilo*kilo, "or this test shows nothing")
+			}
+		})
 		assertPrintable(t, out())
 		for line := range strings.SplitSeq(out(), "\n") {
 			assert.Less(t, len(line), 4*kilo)

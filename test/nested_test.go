@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
-	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
 // unwrapper is a layer that shows what it contains.
@@ -34,16 +33,14 @@ type nesting struct {
 	hidden bool
 }
 
-func nestings() []nesting {
-	return []nesting{
-		{"direct", func(inner http.RoundTripper) http.RoundTripper { return inner }, false},
-		{"Unwrap", func(inner http.RoundTripper) http.RoundTripper {
-			return unwrapper{unwrapper{inner}}
-		}, false},
-		{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper {
-			return contract.BaseFunc(inner.RoundTrip)
-		}, true},
-	}
+var nestings = []nesting{
+	{"direct", func(inner http.RoundTripper) http.RoundTripper { return inner }, false},
+	{"Unwrap", func(inner http.RoundTripper) http.RoundTripper {
+		return unwrapper{unwrapper{inner}}
+	}, false},
+	{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper {
+		return contract.BaseFunc(inner.RoundTrip)
+	}, true},
 }
 
 // nested is a RetryTransport in another one, both with three attempts.
@@ -53,15 +50,17 @@ type nested struct {
 	outer           http.RoundTripper
 }
 
-func (n nesting) over(t *testing.T, base http.RoundTripper) *nested {
+// over returns one whose inner transport has policy.
+func (n nesting) over(t *testing.T, base http.RoundTripper, policy httpretry.Policy) *nested {
 	t.Helper()
-	s := &nested{}
-	inner := contract.Unchecked(t,
-		httpretry.Config{Base: base, Policy: threeAttempts, Observe: s.Observe})
-	s.outer = contract.New(t, httpretry.Config{
-		Base: n.wrap(inner), Policy: threeAttempts, Observe: s.outerEvents.Observe})
+	s := new(nested)
+	inner := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: s.Observe})
+	s.outer = contract.Recorded(t, n.wrap(inner), threeAttempts, &s.outerEvents)
 	return s
 }
+
+// eachOnce is the result of attemptsOf for three attempts, each of which is sent once.
+var eachOnce = []string{"1 []", "2 [1]", "3 [2]"}
 
 // attemptsOf returns two properties of each attempt: its number in the context,
 // and the values of the attempt header.
@@ -76,9 +75,8 @@ func attemptsOf(script *contract.Script) (seen []string) {
 // once. If the outer one cannot see it, that does not hold for the first
 // attempt of a request that is sent as it is. Then 3 × 3 attempts are 5.
 func TestNestedTransports(t *testing.T) {
-	once, hidden := []string{"1 []", "2 [1]", "3 [2]"},
-		[]string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
-	for _, n := range nestings() {
+	hidden := slices.Concat(eachOnce, eachOnce[1:])
+	for _, n := range nestings {
 		for name, tt := range map[string]struct {
 			step    contract.Step
 			method  string
@@ -105,8 +103,8 @@ func TestNestedTransports(t *testing.T) {
 		} {
 			t.Run(n.name+"/"+name, func(t *testing.T) {
 				script := contract.Play(tt.step)
-				s := n.over(t, script)
-				req := contract.Request(t, tt.method, "http://a.test/", "payload")
+				s := n.over(t, script, threeAttempts)
+				req := newRequest(t, tt.method, "payload")
 				if tt.stream {
 					req.Body, req.GetBody = contract.Counted("payload"), nil
 				}
@@ -115,10 +113,10 @@ func TestNestedTransports(t *testing.T) {
 				}
 				resp, err := s.outer.RoundTrip(req)
 
-				want := once
+				want := eachOnce
 				switch {
 				case tt.want > 0:
-					want = once[:tt.want]
+					want = eachOnce[:tt.want]
 				case n.hidden && !tt.watched:
 					want = hidden
 				}
@@ -127,22 +125,15 @@ func TestNestedTransports(t *testing.T) {
 					assert.Equal(t, "payload", sent.Body)
 					assert.Equal(t, tt.key, sent.Header.Get("Idempotency-Key"))
 				}
-				checkNestedResult(t, tt.step, resp, err)
+				// The base's result is the caller's.
+				require.ErrorIs(t, err, tt.step.Err)
+				if err == nil {
+					assert.Equal(t, tt.step.Status, resp.StatusCode)
+					assert.Equal(t, tt.step.Body, contract.ReadBody(t, resp))
+				}
 			})
 		}
 	}
-}
-
-// checkNestedResult checks that the base's result is the caller's.
-func checkNestedResult(t *testing.T, step contract.Step, resp *http.Response, err error) {
-	t.Helper()
-	if step.Err != nil {
-		assert.ErrorIs(t, err, step.Err)
-		return
-	}
-	require.NoError(t, err)
-	assert.Equal(t, step.Status, resp.StatusCode)
-	assert.Equal(t, step.Body, contract.ReadBody(t, resp))
 }
 
 // Both observers get a Reason that shows which transport retries. Only the
@@ -151,26 +142,21 @@ func TestNestedReasons(t *testing.T) {
 	var ledger contract.Ledger
 	policy := threeAttempts
 	policy.Budget = &ledger
-	for _, n := range nestings()[:2] {
+	for _, n := range nestings[:2] {
 		t.Run(n.name, func(t *testing.T) {
 			ledger.Entries = nil
-			var events [2]contract.Record
-			script := contract.Play(s503, reset, s200)
-			inner := contract.Unchecked(t,
-				httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
-			outer := contract.New(t, httpretry.Config{
-				Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
-			contract.Send(t, outer, newGet(t))
-			var reasons [2][]httpretry.Reason
-			for i := range events {
-				for _, e := range events[i].Events {
-					reasons[i] = append(reasons[i], e.Reason)
+			s := n.over(t, contract.Play(s503, reset, s200), policy)
+			contract.Send(t, s.outer, newGet(t))
+			reasons := func(r *contract.Record) (reasons []httpretry.Reason) {
+				for _, e := range r.Events {
+					reasons = append(reasons, e.Reason)
 				}
+				return reasons
 			}
 			assert.Equal(t, []httpretry.Reason{httpretry.ReasonCallerRetries,
-				httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons[0])
-			assert.Equal(t, []httpretry.Reason{
-				httpretry.ReasonNone, httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons[1])
+				httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons(&s.Record))
+			assert.Equal(t, []httpretry.Reason{httpretry.ReasonNone,
+				httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons(&s.outerEvents))
 			assert.Equal(t, []string{
 				"failure http://a.test", "failure http://a.test", "success http://a.test",
 			}, ledger.Entries)
@@ -181,17 +167,16 @@ func TestNestedReasons(t *testing.T) {
 // On behalf of an inbound retry, the outer transport counts on from that, and
 // the inner one does not change the count.
 func TestNestedInInboundRetry(t *testing.T) {
-	for _, n := range nestings() {
+	for _, n := range nestings {
 		for status, want := range map[int][]string{
 			503: {"1 [2]"}, 425: {"1 [2]", "2 [3]", "3 [4]"}} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, status), func(t *testing.T) {
 				script := contract.Play(contract.Status(status))
-				transport := n.over(t, script).outer
+				transport := n.over(t, script, threeAttempts).outer
 				inbound := httptest.NewRequest("POST", "/", nil)
 				inbound.Header.Set("Retry-Attempt", "2")
 				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					req := contract.Request(t, "POST", "http://a.test/", "payload").
-						WithContext(r.Context())
+					req := newRequest(t, "POST", "payload").WithContext(r.Context())
 					contract.Send(t, transport, req)
 				})).ServeHTTP(httptest.NewRecorder(), inbound)
 				assert.Equal(t, want, attemptsOf(script))
@@ -203,58 +188,44 @@ func TestNestedInInboundRetry(t *testing.T) {
 // An error of the base is wrapped by the outer transport only, and the result
 // of a response is the outer transport's.
 func TestNestedResult(t *testing.T) {
-	for _, n := range nestings() {
+	for _, n := range nestings {
 		for _, method := range []string{"GET", "PUT"} {
 			t.Run(n.name+"/"+method, func(t *testing.T) {
 				var e *httpretry.Error
-				_, err := n.over(t, contract.Play(reset)).
-					outer.RoundTrip(contract.Request(t, method, "http://a.test/", ""))
+				err := sendFails(t, n.over(t, contract.Play(reset), threeAttempts).outer,
+					newRequest(t, method, ""))
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, &httpretry.Error{
 					Attempts: 3, Reason: httpretry.ReasonAttempts, Err: contract.ErrReset}, e)
 
-				// Without GetBody, the inner transport copies requests.
-				req := contract.Streamed(t, method, "http://a.test/", contract.Counted("payload"))
-				resp := contract.Send(t, n.over(t, contract.Play(s503)).outer, req)
-				contract.HasResult(t, resp, 3, httpretry.ReasonAttempts)
-				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
-
-				resp = contract.Send(t, n.over(t, contract.Play(s503)).outer,
-					contract.Request(t, method, "http://a.test/", ""))
-				contract.HasResult(t, resp, 3, httpretry.ReasonAttempts)
-				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
+				for _, req := range []*http.Request{
+					newRequest(t, method, ""),
+					// Without GetBody, the inner transport copies requests.
+					contract.Streamed(t, method, "http://a.test/", contract.Counted("payload")),
+				} {
+					s := n.over(t, contract.Play(s503), threeAttempts)
+					resp := contract.Send(t, s.outer, req)
+					contract.HasResult(t, resp, 3, httpretry.ReasonAttempts)
+					assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
+				}
 			})
 		}
 	}
 }
 
-// The innermost of three transports sends once, too. The number of its attempt
-// is that of the outermost one's.
-func TestThreeNestedTransports(t *testing.T) {
-	script := contract.Play(s503)
-	var transport http.RoundTripper = script
-	for range 3 {
-		transport = contract.With(t, transport, threeAttempts)
-	}
-	contract.Send(t, transport, newGet(t))
-	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
-}
-
 // The inner transport's timeout ends an attempt of the outer one.
 func TestNestedAttemptTimeout(t *testing.T) {
-	for _, n := range nestings()[:2] {
+	for _, n := range nestings[:2] {
 		contract.Bubble(t, n.name, func(t *testing.T) {
 			policy := threeAttempts
 			policy.AttemptTimeout = time.Second
 			script := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-			inner := contract.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
-			outer := contract.With(t, n.wrap(inner), threeAttempts)
-			_, err := outer.RoundTrip(newGet(t))
+			err := sendFails(t, n.over(t, script, policy).outer, newGet(t))
 			var e *httpretry.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{e.Attempts, e.Reason})
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+			assert.Equal(t, eachOnce, attemptsOf(script))
 			assert.Equal(t, 3*time.Second, time.Since(script.Start))
 		})
 	}
@@ -289,11 +260,11 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 			if own {
 				side = transport
 			}
-			_, err := transport.RoundTrip(newGet(t))
-			require.ErrorContains(t, err, "no token")
-			assert.Equal(t, []int{1, 2, 3}, []int{tokens.Attempts()[0].Attempt,
-				tokens.Attempts()[1].Attempt, tokens.Attempts()[2].Attempt})
-			assert.Len(t, tokens.Attempts(), 3)
+			require.ErrorContains(t, sendFails(t, transport, newGet(t)), "no token")
+			require.Len(t, tokens.Attempts(), 3)
+			for i, sent := range tokens.Attempts() {
+				assert.Equal(t, i+1, sent.Attempt)
+			}
 			assert.Empty(t, script.Attempts())
 		})
 	}
@@ -303,12 +274,11 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 // response's request, is one like any other. It is retried, and its attempts
 // count from 1.
 func TestRequestInContextOfFinishedAttempt(t *testing.T) {
-	for _, n := range nestings() {
+	for _, n := range nestings {
 		for _, first := range []contract.Step{s200, s503} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, first.Status), func(t *testing.T) {
-				transport := n.over(t, contract.Play(s503, first)).outer
-				resp, err := transport.RoundTrip(
-					contract.Request(t, "PUT", "http://a.test/", "payload"))
+				transport := n.over(t, contract.Play(s503, first), threeAttempts).outer
+				resp, err := transport.RoundTrip(newRequest(t, "PUT", "payload"))
 				require.NoError(t, err)
 				ctx := resp.Request.Context() // while the body is open, the attempt's context lives
 				require.Greater(t, httpretry.Attempt(ctx), 1)
@@ -318,7 +288,7 @@ func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 				second := contract.With(t, script, threeAttempts)
 				next := contract.Send(t, second,
 					contract.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
-				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+				assert.Equal(t, eachOnce, attemptsOf(script))
 				contract.HasResult(t, next, 3, httpretry.ReasonAttempts)
 			})
 		}
@@ -333,14 +303,12 @@ func TestRequestAfterAttempt(t *testing.T) {
 		left = context.WithoutCancel(req.Context())
 		return nil, contract.ErrReset
 	})
-	transport := contract.With(t, base, threeAttempts)
-	_, err := transport.RoundTrip(newGet(t))
-	require.Error(t, err)
+	_ = sendFails(t, contract.With(t, base, threeAttempts), newGet(t))
 	require.Equal(t, 3, httpretry.Attempt(left))
 
 	script := contract.Play(s503)
 	contract.Send(t, contract.With(t, script, threeAttempts), newGet(t).WithContext(left))
-	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+	assert.Equal(t, eachOnce, attemptsOf(script))
 }
 
 // For the outer transport, a request that the inner one does not send because
@@ -355,13 +323,12 @@ func TestNestedCooldown(t *testing.T) {
 			outer := contract.With(t, inner, contract.RetryEvery(10*time.Second))
 			contract.Send(t, inner, newGet(t))
 
-			resp, err := outer.RoundTrip(contract.Request(t, method, "http://a.test/", "payload"))
+			req := newRequest(t, method, "payload")
 			if want != nil {
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, outer, req)
 			} else {
 				var cooling *httpretry.CooldownError
-				require.ErrorAs(t, err, &cooling)
+				require.ErrorAs(t, sendFails(t, outer, req), &cooling)
 				assert.Equal(t, "http://a.test", cooling.Origin)
 			}
 			assert.Equal(t, want, script.Waits())
@@ -370,10 +337,9 @@ func TestNestedCooldown(t *testing.T) {
 }
 
 // With real servers, a keyless POST that fails after it was delivered is
-// delivered once. One that could not be delivered is retried by the outer
-// transport.
+// delivered once.
 func TestNestedOnTheWire(t *testing.T) {
-	for _, n := range nestings() {
+	for _, n := range nestings {
 		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			for _, tt := range []struct {
 				method, key  string
@@ -381,16 +347,16 @@ func TestNestedOnTheWire(t *testing.T) {
 			}{{"POST", "", 1, 1}, {"POST", "key", 3, 5}, {"GET", "", 3, 5}} {
 				t.Run(fmt.Sprintf("%s/%s %s", n.name, tt.method, tt.key), func(t *testing.T) {
 					var deliveries atomic.Int32
-					handler := func(w http.ResponseWriter, _ *http.Request) {
-						deliveries.Add(1)
-						w.WriteHeader(http.StatusServiceUnavailable)
-					}
-					base, srv := contract.Serve(t, proto, handler)
+					base, srv := contract.Serve(t, proto,
+						func(w http.ResponseWriter, _ *http.Request) {
+							deliveries.Add(1)
+							w.WriteHeader(http.StatusServiceUnavailable)
+						})
 					req := contract.Request(t, tt.method, srv.URL, "payload")
 					if tt.key != "" {
 						req.Header.Set("Idempotency-Key", tt.key)
 					}
-					contract.Send(t, n.over(t, base).outer, req)
+					contract.Send(t, n.over(t, base, threeAttempts).outer, req)
 					want := tt.want
 					if n.hidden {
 						want = tt.hidden
@@ -398,19 +364,6 @@ func TestNestedOnTheWire(t *testing.T) {
 					assert.Equal(t, want, deliveries.Load())
 				})
 			}
-		})
-		t.Run(n.name+"/POST, refused", func(t *testing.T) {
-			var dials atomic.Int32
-			base := faults.Base(t, nil)
-			countDials(base, &dials)
-			s := n.over(t, base)
-			_, err := s.outer.RoundTrip(
-				contract.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
-			var op *net.OpError
-			require.ErrorAs(t, err, &op)
-			assert.EqualValues(t, 3, dials.Load())
-			assert.Equal(t, httpretry.ReasonAttempts, s.outerEvents.Reason())
-			assert.Equal(t, httpretry.ReasonCallerRetries, s.Reason())
 		})
 	}
 }

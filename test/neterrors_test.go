@@ -32,20 +32,6 @@ import (
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
-// A plain-HTTP response to a TLS handshake is http.ErrSchemeMismatch.
-func TestPlainAnswerToTLS(t *testing.T) {
-	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {})
-	client := &http.Client{
-		Transport: contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)})}
-	for _, method := range []string{"GET", "POST"} {
-		_, err := client.Do(contract.Request(
-			t, method, strings.Replace(srv.URL, "http:", "https:", 1), ""))
-		require.ErrorIs(t, err, http.ErrSchemeMismatch, method)
-		var record tls.RecordHeaderError
-		assert.False(t, errors.As(err, &record), method)
-	}
-}
-
 const (
 	final       = httpretry.Final
 	transient   = httpretry.Transient
@@ -60,49 +46,37 @@ var go127 = slices.Contains(build.Default.ReleaseTags, "go1.27")
 var (
 	resetText   = connReset()
 	brokenText  = errno.BrokenPipe.Error()
-	refusedText = connectCall() + ": " + errno.ConnRefused.Error()
+	refusedText = textOn("windows", "connectex", "connect") + ": " + errno.ConnRefused.Error()
+	// Linux has no route to the broadcast address. Each other system has an error
+	// of its own for it.
+	unreachableText = textOn(
+		"linux", "connect: network is unreachable", "dial tcp 255.255.255.255:80: ")
+	// of a Unix socket that is not there; on Windows, it depends on the version
+	noSocketText = textOn("windows", "dial unix ", "connect: no such file or directory")
 )
+
+// textOn returns text if the tests run on the system, and elsewhere if not.
+func textOn(system, text, elsewhere string) string {
+	if runtime.GOOS == system {
+		return text
+	}
+	return elsewhere
+}
 
 // connReset returns the text of a reset. Wine, whose files are in WINEPREFIX, now
 // and then reports it as the end of the connection. Windows does not.
 func connReset() string {
 	text := errno.ConnReset.Error()
-	if runtime.GOOS == "windows" && os.Getenv("WINEPREFIX") != "" {
-		text += " | EOF"
+	if os.Getenv("WINEPREFIX") != "" {
+		return textOn("windows", text+" | EOF", text)
 	}
 	return text
-}
-
-// connectCall returns the system call that connects a TCP socket.
-func connectCall() string {
-	if runtime.GOOS == "windows" {
-		return "connectex"
-	}
-	return "connect"
-}
-
-// unreachableText returns the text of dialing the broadcast address. Linux has
-// no route to it. Each other system has an error of its own.
-func unreachableText() string {
-	if runtime.GOOS == "linux" {
-		return "connect: network is unreachable"
-	}
-	return "dial tcp 255.255.255.255:80: "
-}
-
-// noSocketText returns the text of dialing a Unix socket that is not there. It
-// depends on the version of Windows.
-func noSocketText() string {
-	if runtime.GOOS == "windows" {
-		return "dial unix "
-	}
-	return "connect: no such file or directory"
 }
 
 // fault is something that goes wrong in or below net/http, or in the request.
 type fault struct {
 	name  string
-	setUp func(*testing.T) *scene
+	setUp setUp
 	// of net/http's own error or status; " | " separates those that may win a
 	// race
 	text  string
@@ -123,6 +97,7 @@ const (
 	kindDelete       kind = "DELETE"
 	kindPost         kind = "POST"
 	kindPostStreamed kind = "POST without GetBody"
+	kindPostGetBody  kind = "POST with GetBody" // of a type that net/http does not know
 	kindPostEmpty    kind = "POST without a body"
 	kindPostKeyed    kind = "POST with a key"
 )
@@ -150,34 +125,19 @@ func exhausted(deliveries int32) verdict {
 	return verdict{httpretry.ReasonAttempts, 5, deliveries, false}
 }
 
-// sentOnce is the verdict on a request that is not idempotent.
-func sentOnce(deliveries int32) verdict {
-	return verdict{httpretry.ReasonNotIdempotent, 1, deliveries, false}
+// oneAttempt is the verdict on a request that failed at once.
+func oneAttempt(reason httpretry.Reason, deliveries int32) verdict {
+	return verdict{reason, 1, deliveries, false}
 }
 
-// permanentFailure is the verdict on an error that is Final.
-func permanentFailure(deliveries int32) verdict {
-	return verdict{httpretry.ReasonPermanent, 1, deliveries, false}
-}
-
-// canceled is the verdict on a request whose caller left.
-func canceled(deliveries int32) verdict {
-	return verdict{httpretry.ReasonCanceled, 1, deliveries, false}
-}
-
-// late is the verdict on a request whose deadline passed.
-func late(deliveries int32) verdict {
-	return verdict{httpretry.ReasonDeadline, 1, deliveries, false}
-}
+func sentOnce(n int32) verdict         { return oneAttempt(httpretry.ReasonNotIdempotent, n) }
+func permanentFailure(n int32) verdict { return oneAttempt(httpretry.ReasonPermanent, n) }
+func canceled(n int32) verdict         { return oneAttempt(httpretry.ReasonCanceled, n) }
+func late(n int32) verdict             { return oneAttempt(httpretry.ReasonDeadline, n) }
 
 // succeeds is also the verdict on a success whose body breaks off.
 func succeeds(attempts int, deliveries int32) verdict {
 	return verdict{httpretry.ReasonSuccess, attempts, deliveries, true}
-}
-
-// rejected is the verdict on a final status that is not a success.
-func rejected(deliveries int32) verdict {
-	return verdict{httpretry.ReasonPermanent, 1, deliveries, true}
 }
 
 // scene is the setup of a fault for one request.
@@ -212,6 +172,9 @@ func (s *scene) request(t *testing.T, k kind) *http.Request {
 		req = contract.Request(t, string(k), s.url, "")
 	case kindPostEmpty:
 		req = contract.Request(t, "POST", s.url, "")
+	case kindPostGetBody:
+		req = newUpload(t, uploadGetBody, s.url, []byte(body))
+		req.Method = "POST"
 	case kindPostStreamed:
 		req = contract.Streamed(t, "POST", s.url, contract.Counted(body))
 	case kindPut:
@@ -228,7 +191,6 @@ func (s *scene) request(t *testing.T, k kind) *http.Request {
 	return req
 }
 
-// send calls rt.RoundTrip, or http.Client.Do if there is a timeout.
 func (s *scene) send(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if s.timeout > 0 {
 		return (&http.Client{Transport: rt, Timeout: s.timeout}).Do(req)
@@ -243,7 +205,7 @@ func (s *scene) requests() int32 {
 	return s.server.Requests.Load()
 }
 
-// Hazard 1.1: each row is an error of net/http that a real fault provokes. The
+// Hazard 1.1, K8: each row is an error of net/http that a real fault provokes. The
 // test checks the error's text, its Outcome, and how often the request is
 // delivered. A POST without a key that was processed is never said to be
 // unprocessed, and hardly ever the other way round. TestErrorTexts in package
@@ -297,6 +259,9 @@ func (f fault) checkBase(t *testing.T) string {
 		text := ""
 		if err == nil {
 			text = resp.Status
+			if _, err := io.ReadAll(resp.Body); err != nil && !s.racing {
+				text += ", " + err.Error()
+			}
 			require.NoError(t, resp.Body.Close())
 		} else {
 			text = err.Error()
@@ -343,8 +308,7 @@ func (f fault) check(t *testing.T, k kind, want verdict) error {
 	})
 	s = f.setUp(t)
 	before = s.requests()
-	events := new(contract.Record)
-	transport := contract.Recorded(t, s.base, contract.RetryEvery(0), events)
+	transport, events := recorded(t, s.base)
 	resp, err := s.send(transport, s.request(t, k))
 	text := ""
 	switch {
@@ -381,65 +345,70 @@ func faultTable() []fault {
 		http2GoAwayFaults())
 }
 
-// racing marks a scene in which a race decides which error is reported.
-func racing(setUp func(*testing.T) *scene) func(*testing.T) *scene {
+// setUp makes the scene of a fault.
+type setUp = func(*testing.T) *scene
+
+// with returns a setUp that changes the scene of another one.
+func with(before setUp, change func(*testing.T, *scene)) setUp {
 	return func(t *testing.T) *scene {
-		s := setUp(t)
-		s.racing = true
+		s := before(t)
+		change(t, s)
 		return s
 	}
 }
 
-// withoutServer returns a scene without a server.
-func withoutServer(modify func(*scene)) func(*testing.T) *scene {
-	return func(t *testing.T) *scene {
-		s := newScene(t, nil)
-		modify(s)
-		return s
-	}
+// racing marks a scene in which a race decides which error is reported.
+func racing(before setUp) setUp {
+	return with(before, func(_ *testing.T, s *scene) { s.racing = true })
 }
+
+func truncated(before setUp) setUp {
+	return with(before, func(_ *testing.T, s *scene) { s.truncated = true })
+}
+
+func withoutServer(change func(*testing.T, *scene)) setUp {
+	return with(func(t *testing.T) *scene { return newScene(t, nil) }, change)
+}
+
+// never and permanent are the verdicts on requests that were not sent.
+var (
+	never     = wants{kindGet: exhausted(0), kindPost: exhausted(0)}
+	permanent = wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
+)
 
 func dialFaults() []fault {
-	never := wants{kindGet: exhausted(0), kindPost: exhausted(0)}
 	return []fault{
-		{"dial refused", func(t *testing.T) *scene {
-			s := newScene(t, nil)
+		{"dial refused", withoutServer(func(t *testing.T, s *scene) {
 			s.url = "http://" + faults.Refused(t)
-			return s
-		}, refusedText, unprocessed, never},
-		{"dial timeout", func(t *testing.T) *scene {
-			s := newScene(t, nil)
+		}), refusedText, unprocessed, never},
+		{"dial timeout", withoutServer(func(t *testing.T, s *scene) {
 			s.url = "http://" + faults.Backlog(t)
 			s.base.DialContext = (&net.Dialer{Timeout: 10 * time.Millisecond}).DialContext
-			return s
-		}, "i/o timeout", unprocessed, never},
-		{"dial, caller's deadline", func(t *testing.T) *scene {
-			s := newScene(t, nil)
+		}), "i/o timeout", unprocessed, never},
+		{"dial, caller's deadline", withoutServer(func(t *testing.T, s *scene) {
 			s.url = "http://" + faults.Backlog(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			t.Cleanup(cancel)
 			s.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
 			s.is = []error{context.DeadlineExceeded}
-			return s
-		}, "context deadline exceeded | i/o timeout", transient,
+		}), "context deadline exceeded | i/o timeout", transient,
 			wants{kindGet: late(0), kindPost: late(0)}},
 		// The kernel refuses a TCP connection to the broadcast address. An
 		// EHOSTUNREACH cannot be provoked without a network.
-		{"network unreachable",
-			withoutServer(func(s *scene) { s.url = "http://255.255.255.255:80/" }),
-			unreachableText(), unprocessed, never},
-		{"port out of range", withoutServer(func(s *scene) { s.url = "http://127.0.0.1:99999/" }),
-			"address 99999: invalid port", final,
-			wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
-		{"no Unix socket", func(t *testing.T) *scene {
-			s, path := newScene(t, nil), filepath.Join(t.TempDir(), "none")
+		{"network unreachable", withoutServer(func(_ *testing.T, s *scene) {
+			s.url = "http://255.255.255.255:80/"
+		}), unreachableText, unprocessed, never},
+		{"port out of range", withoutServer(func(_ *testing.T, s *scene) {
+			s.url = "http://127.0.0.1:99999/"
+		}), "address 99999: invalid port", final, permanent},
+		{"no Unix socket", withoutServer(func(t *testing.T, s *scene) {
+			path := filepath.Join(t.TempDir(), "none")
 			s.base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "unix", path)
 			}
-			return s
-		}, noSocketText(), unprocessed, never},
+		}), noSocketText, unprocessed, never},
 		// The error proves nothing, but the trace shows that dialing failed.
-		{"error of a dial function", withoutServer(func(s *scene) {
+		{"error of a dial function", withoutServer(func(_ *testing.T, s *scene) {
 			s.base.DialContext = func(context.Context, string, string) (net.Conn, error) {
 				return nil, errors.New("no luck")
 			}
@@ -448,17 +417,13 @@ func dialFaults() []fault {
 }
 
 func dnsFaults() []fault {
-	asking := func(code int, timeout time.Duration) func(*testing.T) *scene {
-		return func(t *testing.T) *scene {
-			s := newScene(t, nil)
+	asking := func(code int, timeout time.Duration) setUp {
+		return withoutServer(func(t *testing.T, s *scene) {
 			s.url = "http://host.test.:80/" // the final dot prevents a search in other domains
 			s.base.DialContext = (&net.Dialer{Resolver: faults.DNS(t, code), Timeout: timeout}).
 				DialContext
-			return s
-		}
+		})
 	}
-	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)},
-		wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
 	return []fault{
 		{"DNS, no such name", asking(faults.DNSNameError, time.Minute), "no such host",
 			final, permanent},
@@ -477,7 +442,7 @@ func dnsFaults() []fault {
 
 // overTLS returns a scene whose server uses TLS. If the handshake fails, the
 // server reads on, so that no reset hides the TLS alert.
-func overTLS(change func(server, client *tls.Config)) func(*testing.T) *scene {
+func overTLS(change func(server, client *tls.Config)) setUp {
 	return func(t *testing.T) *scene {
 		server, client := faults.Certificates(t)
 		change(server, client)
@@ -497,7 +462,7 @@ func overTLS(change func(server, client *tls.Config)) func(*testing.T) *scene {
 
 // withoutTLS returns a scene in which the client uses TLS and the server runs
 // raw on the connection.
-func withoutTLS(raw func(*faults.Conn)) func(*testing.T) *scene {
+func withoutTLS(raw func(*faults.Conn)) setUp {
 	return func(t *testing.T) *scene {
 		s := newScene(t, faults.Listen(t, raw))
 		s.url = "https://" + s.server.Addr
@@ -505,9 +470,22 @@ func withoutTLS(raw func(*faults.Conn)) func(*testing.T) *scene {
 	}
 }
 
+func alert(code byte) func(*faults.Conn) {
+	return func(c *faults.Conn) {
+		c.Send("\x15\x03\x01\x00\x02\x02" + string(rune(code)))
+		c.CloseWrite()
+		c.Drain()
+	}
+}
+
+func plainAnswer(c *faults.Conn) {
+	_, _ = c.Reader.Peek(1)
+	c.Respond(400, "")
+	c.Drain()
+}
+
 func tlsFaults() []fault {
-	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)},
-		wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
+	rejected := verdict{httpretry.ReasonPermanent, 1, 0, true}
 	return []fault{
 		{"TLS, unknown authority", overTLS(func(_, client *tls.Config) { client.RootCAs = nil }),
 			"certificate signed by unknown authority", final, permanent},
@@ -520,6 +498,13 @@ func tlsFaults() []fault {
 		{"TLS, alert", overTLS(func(server, client *tls.Config) {
 			server.MinVersion, client.MaxVersion = tls.VersionTLS13, tls.VersionTLS12
 		}), "remote error: tls: protocol version not supported", final, permanent},
+		// A server that says that it failed, or that bytes were damaged.
+		{"TLS, alert of an internal error", withoutTLS(alert(80)),
+			"remote error: tls: internal error", transient, never},
+		{"TLS, alert of damage", withoutTLS(alert(20)),
+			"remote error: tls: bad record MAC", transient, never},
+		{"TLS, alert of a handshake failure", withoutTLS(alert(40)),
+			"remote error: tls: handshake failure", final, permanent},
 		{"TLS 1.2, client certificate wanted", overTLS(func(server, _ *tls.Config) {
 			server.MaxVersion, server.ClientAuth = tls.VersionTLS12, tls.RequireAnyClientCert
 		}), "remote error: tls: ", final, permanent},
@@ -527,30 +512,28 @@ func tlsFaults() []fault {
 		{"TLS 1.3, client certificate wanted", racing(overTLS(func(server, _ *tls.Config) {
 			server.ClientAuth = tls.RequireAnyClientCert
 		})), "remote error: tls: certificate required", final, permanent},
-		{"TLS, plain answer", withoutTLS(func(c *faults.Conn) {
-			_, _ = c.Reader.Peek(1)
-			c.Respond(400, "")
-			c.Drain()
-		}), "tls: first record does not look like a TLS handshake", final, permanent},
-		{"no TLS, server wants it", racing(func(t *testing.T) *scene {
+		{"TLS, plain answer", withoutTLS(plainAnswer),
+			"tls: first record does not look like a TLS handshake", final, permanent},
+		{"TLS, plain answer to a client", with(withoutTLS(plainAnswer),
+			func(_ *testing.T, s *scene) {
+				s.timeout = time.Minute
+				s.is = []error{http.ErrSchemeMismatch}
+			}), "http: server gave HTTP response to HTTPS client", final, permanent},
+		{"no TLS, server wants it", racing(withoutServer(func(t *testing.T, s *scene) {
 			srv := httptest.NewUnstartedServer(
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("delivered") }))
 			srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 			srv.StartTLS()
 			t.Cleanup(srv.Close)
-			s := newScene(t, nil)
 			s.url = strings.Replace(srv.URL, "https:", "http:", 1)
-			return s
-		}), "400 Bad Request", final, wants{kindGet: rejected(0), kindPost: rejected(0)}},
+		})), "400 Bad Request", final, wants{kindGet: rejected, kindPost: rejected}},
 		{"no TLS, alert",
 			answerHTTP1(func(c *faults.Conn) { c.Send("\x15\x03\x01\x00\x02\x02\x46") }),
 			"malformed HTTP response", transient,
 			wants{kindGet: exhausted(5), kindPost: sentOnce(1)}},
-		{"TLS, handshake timeout", func(t *testing.T) *scene {
-			s := withoutTLS((*faults.Conn).Drain)(t)
-			s.base.TLSHandshakeTimeout = 10 * time.Millisecond
-			return s
-		}, "net/http: TLS handshake timeout", unprocessed, never},
+		{"TLS, handshake timeout", with(withoutTLS((*faults.Conn).Drain),
+			func(_ *testing.T, s *scene) { s.base.TLSHandshakeTimeout = 10 * time.Millisecond },
+		), "net/http: TLS handshake timeout", unprocessed, never},
 		{"TLS, end during the handshake", withoutTLS(func(c *faults.Conn) {
 			_, _ = c.Reader.Peek(1)
 			c.CloseWrite()
@@ -565,31 +548,30 @@ func tlsFaults() []fault {
 
 // throughProxy returns a scene with an HTTPS server behind a proxy that
 // responds to CONNECT with answer.
-func throughProxy(answer func(*faults.Conn)) func(*testing.T) *scene {
-	return func(t *testing.T) *scene {
-		s := overTLS(func(_, _ *tls.Config) {})(t)
-		proxy := faults.Proxy(t, s.server.Addr,
-			func(c *faults.Conn, _ *http.Request) bool { answer(c); return false })
-		s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-		return s
-	}
+func throughProxy(answer func(*faults.Conn)) setUp {
+	return throughProxyAt("http", func(t *testing.T, server string) string {
+		return faults.Proxy(t, server,
+			func(c *faults.Conn, _ *http.Request) bool { answer(c); return false }).Addr
+	})
+}
+
+func throughProxyAt(scheme string, start func(t *testing.T, server string) string) setUp {
+	return with(overTLS(func(_, _ *tls.Config) {}), func(t *testing.T, s *scene) {
+		s.base.Proxy = http.ProxyURL(&url.URL{Scheme: scheme, Host: start(t, s.server.Addr)})
+	})
 }
 
 func proxyFaults() []fault {
-	never := wants{kindGet: exhausted(0), kindPost: exhausted(0)}
-	refuses := func(status int) func(*testing.T) *scene {
+	refuses := func(status int) setUp {
 		return throughProxy(func(c *faults.Conn) { c.Respond(status, "") })
 	}
 	return []fault{
-		{"proxy refuses to be dialed", func(t *testing.T) *scene {
-			s := overTLS(func(_, _ *tls.Config) {})(t)
-			s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: faults.Refused(t)})
-			return s
-		}, "proxyconnect tcp: dial tcp", unprocessed, never},
-		{"CONNECT, 407", refuses(407), "Proxy Authentication Required", final,
-			wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
-		{"CancelRequest", func(t *testing.T) *scene {
-			s := newScene(t, nil)
+		{"proxy refuses to be dialed",
+			throughProxyAt(
+				"http", func(t *testing.T, _ string) string { return faults.Refused(t) }),
+			"proxyconnect tcp: dial tcp", unprocessed, never},
+		{"CONNECT, 407", refuses(407), "Proxy Authentication Required", final, permanent},
+		{"CancelRequest", withoutServer(func(t *testing.T, s *scene) {
 			s.url = "http://" + faults.Refused(t)
 			// The transport keys its cancels by the request that it was given,
 			// which is the one that Proxy gets if there is no body to rewind.
@@ -598,8 +580,7 @@ func proxyFaults() []fault {
 				s.base.CancelRequest(req)
 				return nil, nil
 			}
-			return s
-		}, "net/http: request canceled", final, wants{kindGet: permanentFailure(0)}},
+		}), "net/http: request canceled", final, wants{kindGet: permanentFailure(0)}},
 		{"CONNECT, 429", refuses(429), "Too Many Requests", transient, never},
 		{"CONNECT, 502", refuses(502), "Bad Gateway", transient, never},
 		{"CONNECT, 503", refuses(503), "Service Unavailable", transient, never},
@@ -613,18 +594,15 @@ func proxyFaults() []fault {
 		}), "http: server closed idle connection", unprocessed, never},
 		{"CONNECT, end", throughProxy(func(*faults.Conn) {}), "unexpected EOF", transient, never},
 		{"CONNECT, reset", throughProxy((*faults.Conn).Reset), resetText, transient, never},
-		{"SOCKS, refused", func(t *testing.T) *scene {
-			s := overTLS(func(_, _ *tls.Config) {})(t)
-			proxy := faults.SOCKS(t, s.server.Addr, 5)
-			s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5", Host: proxy.Addr})
-			return s
-		}, "socks connect tcp", unprocessed, never},
+		{"SOCKS, refused", throughProxyAt("socks5", func(t *testing.T, server string) string {
+			return faults.SOCKS(t, server, 5).Addr
+		}), "socks connect tcp", unprocessed, never},
 	}
 }
 
 // answerHTTP1 returns a scene with an HTTP/1 server that reads a request, calls
 // answer, and closes the connection.
-func answerHTTP1(answer func(*faults.Conn)) func(*testing.T) *scene {
+func answerHTTP1(answer func(*faults.Conn)) setUp {
 	return func(t *testing.T) *scene {
 		return newScene(t, faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 			_, _ = io.Copy(io.Discard, req.Body)
@@ -638,28 +616,26 @@ func closeFaults() []fault {
 	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5),
 		kindDelete: exhausted(5), kindPostKeyed: exhausted(5)}
 	var rows []fault
-	for _, said := range []struct{ name, text, endErr, resetErr string }{
-		{"the request", "", "EOF", resetText},
-		{"a part of the status line", "HTT", `malformed HTTP response "HTT"`,
-			`malformed HTTP response "HTT" | ` + resetText},
-		{"a part of the status", "HTTP/1.1 20", `malformed HTTP status code "20"`,
-			`malformed HTTP status code "20" | ` + resetText},
-		{"the status line", "HTTP/1.1 200 OK\r\n", "unexpected EOF",
-			"unexpected EOF | " + resetText},
+	for _, said := range []struct{ name, text, err string }{
+		{"the request", "", "EOF"},
+		{"a part of the status line", "HTT", `malformed HTTP response "HTT"`},
+		{"a part of the status", "HTTP/1.1 20", `malformed HTTP status code "20"`},
+		{"the status line", "HTTP/1.1 200 OK\r\n", "unexpected EOF"},
 		{"a part of the header", "HTTP/1.1 200 OK\r\nContent-Le",
-			`malformed MIME header: missing colon: "Content-Le"`,
-			`malformed MIME header: missing colon: "Content-Le" | ` + resetText},
-		{"a header line", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "unexpected EOF",
-			"unexpected EOF | " + resetText},
-		{"a 103", "HTTP/1.1 103 Early Hints\r\n\r\n", "unexpected EOF",
-			"unexpected EOF | " + resetText},
+			`malformed MIME header: missing colon: "Content-Le"`},
+		{"a header line", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "unexpected EOF"},
+		{"a 103", "HTTP/1.1 103 Early Hints\r\n\r\n", "unexpected EOF"},
 	} {
+		resetErr := resetText
+		if said.text != "" {
+			resetErr += " | " + said.err
+		}
 		rows = append(rows,
 			fault{"end after " + said.name, answerHTTP1(func(c *faults.Conn) { c.Send(said.text) }),
-				said.endErr, transient, maybe},
+				said.err, transient, maybe},
 			fault{
 				"reset after " + said.name,
-				answerHTTP1(func(c *faults.Conn) { c.Send(said.text); c.Reset() }), said.resetErr,
+				answerHTTP1(func(c *faults.Conn) { c.Send(said.text); c.Reset() }), resetErr,
 				transient, maybe})
 	}
 	return rows
@@ -667,19 +643,26 @@ func closeFaults() []fault {
 
 func answerFaults() []fault {
 	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5)}
-	say := func(text string) func(*testing.T) *scene {
+	say := func(text string) setUp {
 		return answerHTTP1(func(c *faults.Conn) { c.Send(text + "\r\n\r\n") })
 	}
 	const ok = "HTTP/1.1 200 OK\r\n"
-	truncated := func(serve func(*testing.T) *scene) func(*testing.T) *scene {
-		return func(t *testing.T) *scene {
-			s := serve(t)
-			s.truncated = true
-			return s
-		}
-	}
 	cut := wants{kindGet: succeeds(1, 1), kindPost: succeeds(1, 1), kindPut: succeeds(1, 1)}
-	return []fault{
+	var rows []fault
+	for _, status := range []string{"", " ", "99", "1000", "2 0", "abc", "-10", "0x1", "٢٠٠",
+		"\x00\x00\x00", "5030", "503\x00"} {
+		rows = append(rows, fault{fmt.Sprintf("status %q", status), say("HTTP/1.1 " + status),
+			"malformed HTTP", transient, wants{kindGet: exhausted(5), kindPostEmpty: sentOnce(1)}})
+	}
+	answered := func(sends int) wants {
+		v := verdict{httpretry.ReasonPermanent, sends, int32(sends), true}
+		return wants{kindGet: v, kindPost: v}
+	}
+	return append(rows, []fault{
+		// It is retried once, on another connection, and only if its own closes.
+		{"421, closing", say("HTTP/1.1 421 Misdirected Request\r\nConnection: close" + emptyBody),
+			"421", unprocessed, answered(2)},
+		{"421", say("HTTP/1.1 421 Misdirected Request" + emptyBody), "421", final, answered(1)},
 		{"garbage", say("SSH-2.0-OpenSSH"), "malformed HTTP response", transient, maybe},
 		{"bad version", say("HTTP/x.y 200 OK"), "malformed HTTP version", transient, maybe},
 		{"bad Content-Length", say(ok + "Content-Length: ten"), "bad Content-Length",
@@ -688,11 +671,9 @@ func answerFaults() []fault {
 			"multiple Content-Length headers", transient, maybe},
 		{"bad Transfer-Encoding", say(ok + "Transfer-Encoding: zip"),
 			"unsupported transfer encoding", transient, maybe},
-		{"large response header", func(t *testing.T) *scene {
-			s := say(ok + "A: " + strings.Repeat("a", 10<<10))(t)
-			s.base.MaxResponseHeaderBytes = 1000
-			return s
-		}, "net/http: server response headers exceeded 1000 bytes; aborted", final,
+		{"large response header", with(say(ok+"A: "+strings.Repeat("a", 10<<10)),
+			func(_ *testing.T, s *scene) { s.base.MaxResponseHeaderBytes = 1000 },
+		), "net/http: server response headers exceeded 1000 bytes; aborted", final,
 			wants{kindGet: permanentFailure(1), kindPost: permanentFailure(1)}},
 		{"truncated body", truncated(say(ok + "Content-Length: 10\r\n\r\nten?")),
 			"200 OK", final, cut},
@@ -702,44 +683,38 @@ func answerFaults() []fault {
 			c.Send(ok + "Content-Length: 10\r\n\r\nten?")
 			c.Reset()
 		})), "200 OK", final, cut},
-	}
+	}...)
 }
 
 func timeFaults() []fault {
 	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1)}
+	silent := answerHTTP1((*faults.Conn).Drain)
+	impatient := func(_ *testing.T, s *scene) {
+		s.base.ResponseHeaderTimeout = 10 * time.Millisecond
+	}
 	return []fault{
-		{"response header timeout", func(t *testing.T) *scene {
-			s := answerHTTP1((*faults.Conn).Drain)(t)
-			s.base.ResponseHeaderTimeout = 10 * time.Millisecond
-			return s
-		}, "net/http: timeout awaiting response headers", transient, maybe},
-		{"HTTP/2, response header timeout", func(t *testing.T) *scene {
-			s := answerHTTP2(func(faults.Stream) {})(t)
-			s.base.ResponseHeaderTimeout = 10 * time.Millisecond
-			return s
-		}, "http2: timeout awaiting response headers", transient, maybe},
-		{"http.Client's Timeout", func(t *testing.T) *scene {
-			s := answerHTTP1((*faults.Conn).Drain)(t)
+		{"response header timeout", with(silent, impatient),
+			"net/http: timeout awaiting response headers", transient, maybe},
+		{"HTTP/2, response header timeout", with(answerHTTP2(func(faults.Stream) {}), impatient),
+			"http2: timeout awaiting response headers", transient, maybe},
+		{"http.Client's Timeout", with(silent, func(_ *testing.T, s *scene) {
 			s.timeout = 250 * time.Millisecond
 			s.is = []error{context.DeadlineExceeded}
-			return s
-		}, "Client.Timeout exceeded | context deadline exceeded", transient,
+		}), "Client.Timeout exceeded | context deadline exceeded", transient,
 			wants{kindGet: late(1), kindPost: late(1)}},
-		{"HTTP/2, lost ping", func(t *testing.T) *scene {
-			s := answerHTTP2(func(c faults.Stream) { c.Drain() })(t)
-			s.base.HTTP2 = &http.HTTP2Config{
-				SendPingTimeout: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond}
-			return s
-		}, "http2: client connection lost", transient, maybe},
+		{"HTTP/2, lost ping", with(answerHTTP2(func(c faults.Stream) { c.Drain() }),
+			func(_ *testing.T, s *scene) {
+				s.base.HTTP2 = &http.HTTP2Config{
+					SendPingTimeout: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond}
+			}), "http2: client connection lost", transient, maybe},
 	}
 }
 
 func uploadFaults() []fault {
-	large := func(answer func(*faults.Conn)) func(*testing.T) *scene {
+	large := func(answer func(*faults.Conn)) setUp {
 		return func(t *testing.T) *scene {
-			s := newScene(t,
-				faults.HTTP1(t,
-					func(c *faults.Conn, _ *http.Request) bool { answer(c); return false }))
+			s := newScene(t, faults.HTTP1(t,
+				func(c *faults.Conn, _ *http.Request) bool { answer(c); return false }))
 			s.body = strings.Repeat("x", 8<<20)
 			return s
 		}
@@ -759,7 +734,7 @@ func uploadFaults() []fault {
 
 // reusedConn returns a scene in which the request uses a connection for the
 // second time. The server ends the connection after that request.
-func reusedConn(end func(*faults.Conn)) func(*testing.T) *scene {
+func reusedConn(end func(*faults.Conn)) setUp {
 	return idle(func(t *testing.T) *scene {
 		return newScene(t, faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 			if req.URL.Path == "/first" {
@@ -773,14 +748,14 @@ func reusedConn(end func(*faults.Conn)) func(*testing.T) *scene {
 	})
 }
 
-// idle returns setUp followed by a request that leaves a connection to be
+// idle returns before followed by a request that leaves a connection to be
 // reused. Over HTTP/1, net/http closes a connection if its goroutine that wrote
 // the request is 50 ms later than the response (maxWriteWaitBeforeConnReuse),
 // which happens on a busy machine. Then idle begins again.
-func idle(setUp func(*testing.T) *scene) func(*testing.T) *scene {
+func idle(before setUp) setUp {
 	return func(t *testing.T) *scene {
 		for {
-			if s := setUp(t); s.first(t) {
+			if s := before(t); s.first(t) {
 				return s
 			}
 		}
@@ -798,7 +773,7 @@ func (s *scene) first(t *testing.T) (kept bool) {
 
 // staleConn returns a scene with a server that closes a connection just before
 // it is used again.
-func staleConn(end func(*faults.Conn)) func(*testing.T) *scene {
+func staleConn(end func(*faults.Conn)) setUp {
 	return idle(func(t *testing.T) *scene {
 		server := faults.Stale(t, end)
 		s := newScene(t, server.Server)
@@ -839,16 +814,19 @@ func idleFaults() []fault {
 	}
 }
 
+func changed(before setUp, change func(*http.Request)) setUp {
+	return with(before, func(_ *testing.T, s *scene) {
+		s.modify = func(r *http.Request) *http.Request { change(r); return r }
+	})
+}
+
 // badRequest returns a scene with an invalid request. The server waits for the
 // part of it that may be sent.
-func badRequest(modify func(*http.Request)) func(*testing.T) *scene {
-	return func(t *testing.T) *scene {
-		s := newScene(t,
-			faults.HTTP1(t,
-				func(c *faults.Conn, req *http.Request) bool { c.Drain(); return false }))
-		s.modify = func(r *http.Request) *http.Request { modify(r); return r }
-		return s
-	}
+func badRequest(change func(*http.Request)) setUp {
+	return changed(func(t *testing.T) *scene {
+		return newScene(t, faults.HTTP1(t,
+			func(c *faults.Conn, _ *http.Request) bool { c.Drain(); return false }))
+	}, change)
 }
 
 func requestFaults() []fault {
@@ -857,12 +835,8 @@ func requestFaults() []fault {
 	// If the body is not in memory, its header is sent first.
 	withBody := wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(0),
 		kindPostKeyed: permanentFailure(0)}
-	overHTTP2 := func(modify func(*http.Request)) func(*testing.T) *scene {
-		return func(t *testing.T) *scene {
-			s := answerHTTP2(func(s faults.Stream) { s.Respond(200) })(t)
-			s.modify = func(r *http.Request) *http.Request { modify(r); return r }
-			return s
-		}
+	overHTTP2 := func(change func(*http.Request)) setUp {
+		return changed(answerHTTP2(func(s faults.Stream) { s.Respond(200) }), change)
 	}
 	badTrailer := func(r *http.Request) { r.Trailer = http.Header{"Content-Length": nil} }
 	return []fault{
@@ -884,12 +858,10 @@ func requestFaults() []fault {
 			`net/http: invalid trailer field name "A B"`, final, all},
 		{"URL", racing(badRequest(func(r *http.Request) { r.URL.Opaque = "\n" })),
 			"net/http: can't write control character in Request.URL", final, all},
-		{"length of a body that is not there",
-			racing(
-				badRequest(func(r *http.Request) {
-					r.ContentLength = 5
-					r.Body, r.GetBody = nil, nil
-				})), "http: Request.ContentLength=5 with nil Body", final, all},
+		{"length of a body that is not there", racing(badRequest(func(r *http.Request) {
+			r.ContentLength = 5
+			r.Body, r.GetBody = nil, nil
+		})), "http: Request.ContentLength=5 with nil Body", final, all},
 		{"short body", racing(badRequest(func(r *http.Request) { r.ContentLength = 10 })),
 			"http: ContentLength=10 with Body length 7", final, withBody},
 		{"long body", racing(badRequest(func(r *http.Request) { r.ContentLength = 1 })),
@@ -906,28 +878,19 @@ func requestFaults() []fault {
 		{"HTTP/2, header of a connection",
 			overHTTP2(func(r *http.Request) { r.Header.Set("Connection", "x") }),
 			`http2: invalid Connection request header: ["x"]`, final, all},
-		{"HTTP/2, long body", func(t *testing.T) *scene {
-			s := answerHTTP2(func(faults.Stream) {})(t)
-			s.modify = func(r *http.Request) *http.Request { r.ContentLength = 1; return r }
-			return s
-		}, "http2: request body larger than specified content length", final,
+		{"HTTP/2, long body", changed(answerHTTP2(func(faults.Stream) {}),
+			func(r *http.Request) { r.ContentLength = 1 }),
+			"http2: request body larger than specified content length", final,
 			wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}},
-		{"HTTP/2, large header", func(t *testing.T) *scene {
-			s := idle(answerHTTP2(func(c faults.Stream) {
-				// SETTINGS_MAX_HEADER_LIST_SIZE: 1024
-				c.Frame(faults.FrameSettings, 0, 0, []byte{0, 6, 0, 0, 4, 0})
-				c.Respond(200)
-			}))(t)
-			s.modify = func(r *http.Request) *http.Request {
-				r.Header.Set("A", strings.Repeat("a", 2000))
-				return r
-			}
-			return s
-		}, "http2: request header list larger than peer's advertised limit", final, all},
+		{"HTTP/2, large header", changed(idle(answerHTTP2(func(c faults.Stream) {
+			// SETTINGS_MAX_HEADER_LIST_SIZE: 1024
+			c.Frame(faults.FrameSettings, 0, 0, []byte{0, 6, 0, 0, 4, 0})
+			c.Respond(200)
+		})), func(r *http.Request) { r.Header.Set("A", strings.Repeat("a", 2000)) }),
+			"http2: request header list larger than peer's advertised limit", final, all},
 	}
 }
 
-// failingBody is a request body whose Read or Close fails.
 type failingBody struct {
 	io.Reader
 	closeErr error
@@ -948,50 +911,48 @@ func callerFaults() []fault {
 				wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1),
 					kindPostKeyed: permanentFailure(1)}})
 	}
-	rows = append(rows, fault{"body fails to close", racing(func(t *testing.T) *scene {
-		s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+	rows = append(rows, fault{"body fails to close", racing(changed(func(t *testing.T) *scene {
+		return newScene(t, faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
 			if c.Number > 1 {
 				c.Respond(200, "")
 			}
 			c.Drain()
 			return false
 		}))
-		s.modify = func(r *http.Request) *http.Request {
-			r.Body, r.GetBody = &failingBody{
-				strings.NewReader("payload"), errors.New("close failed")}, nil
-			r.ContentLength = 7
-			return r
-		}
-		return s
-	}), "close failed", transient,
+	}, func(r *http.Request) {
+		r.Body, r.GetBody = &failingBody{
+			strings.NewReader("payload"), errors.New("close failed")}, nil
+		r.ContentLength = 7
+	})), "close failed", transient,
 		wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}})
 	errCause := errors.New("my cause")
-	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
-		rows = append(rows, fault{protocol + ", canceled", func(t *testing.T) *scene {
+	cancelsInFlight := func(serve func(cancel func()) setUp) setUp {
+		return func(t *testing.T) *scene {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			s := answerHTTP1(func(c *faults.Conn) { cancel(errCause); c.Drain() })
-			if protocol == "HTTP/2" {
-				s = answerHTTP2(func(faults.Stream) { cancel(errCause) })
-			}
-			sc := s(t)
-			sc.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
-			sc.is = []error{context.Canceled, errCause}
-			return sc
-		}, map[string]string{"HTTP/1": "my cause", "HTTP/2": "context canceled"}[protocol],
-			map[string]httpretry.Outcome{"HTTP/1": transient, "HTTP/2": final}[protocol],
-			wants{kindGet: canceled(1), kindPost: canceled(1)}})
+			s := serve(func() { cancel(errCause) })(t)
+			s.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
+			s.is = []error{context.Canceled, errCause}
+			return s
+		}
 	}
+	left := wants{kindGet: canceled(1), kindPost: canceled(1)}
+	rows = append(rows,
+		fault{"HTTP/1, canceled", cancelsInFlight(func(cancel func()) setUp {
+			return answerHTTP1(func(c *faults.Conn) { cancel(); c.Drain() })
+		}), "my cause", transient, left},
+		fault{"HTTP/2, canceled", cancelsInFlight(func(cancel func()) setUp {
+			return answerHTTP2(func(faults.Stream) { cancel() })
+		}), "context canceled", final, left})
 	return append(rows, fault{"Request.Cancel", func(t *testing.T) *scene {
 		cancel := make(chan struct{})
 		s := answerHTTP1(func(c *faults.Conn) { close(cancel); c.Drain() })(t)
 		//nolint:staticcheck // old code sets it
 		s.modify = func(r *http.Request) *http.Request { r.Cancel = cancel; return r }
 		return s
-	}, "request canceled", final, wants{kindGet: canceled(1), kindPost: canceled(1)}})
+	}, "request canceled", final, left})
 }
 
-// answerHTTP2 returns a scene with an HTTP/2 server.
-func answerHTTP2(answer func(faults.Stream)) func(*testing.T) *scene {
+func answerHTTP2(answer func(faults.Stream)) setUp {
 	return func(t *testing.T) *scene {
 		s := newScene(t, faults.HTTP2(t, answer).Server)
 		s.base = faults.HTTP2Base(t)
@@ -1001,26 +962,30 @@ func answerHTTP2(answer func(faults.Stream)) func(*testing.T) *scene {
 
 // largeHeader returns a scene with an HTTP/2 server whose response header has
 // about 14 KB as the client counts them.
-func largeHeader(limit int64) func(*testing.T) *scene {
-	return func(t *testing.T) *scene {
-		s := answerHTTP2(func(s faults.Stream) {
-			header := []string{":status", "200"}
-			for i := range 100 {
-				header = append(header, fmt.Sprintf("a%d", i), strings.Repeat("a", 100))
-			}
-			s.Header(true, header...)
-		})(t)
-		s.base.MaxResponseHeaderBytes = limit
-		return s
-	}
+func largeHeader(limit int64) setUp {
+	return with(answerHTTP2(func(s faults.Stream) {
+		header := []string{":status", "200"}
+		for i := range 100 {
+			header = append(header, fmt.Sprintf("a%d", i), strings.Repeat("a", 100))
+		}
+		s.Header(true, header...)
+	}), func(_ *testing.T, s *scene) { s.base.MaxResponseHeaderBytes = limit })
 }
 
 func http2Faults() []fault {
 	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5),
 		kindPostKeyed: exhausted(5)}
-	reset := func(code uint32) func(*testing.T) *scene {
+	reset := func(code uint32) setUp {
 		return answerHTTP2(func(s faults.Stream) { s.ResetStream(code) })
 	}
+	breaksOff := func(end func(faults.Stream)) setUp {
+		return truncated(answerHTTP2(func(s faults.Stream) {
+			s.Header(false, ":status", "200", "content-length", "10")
+			s.Data(false, "ten?")
+			end(s)
+		}))
+	}
+	cut := wants{kindGet: succeeds(1, 1), kindPost: succeeds(1, 1)}
 	// Before Go 1.27, net/http resends a request that was reset with
 	// PROTOCOL_ERROR any number of times, unless it cannot rewind the body.
 	protocolError := wants{kindPostStreamed: sentOnce(1)}
@@ -1054,20 +1019,23 @@ func http2Faults() []fault {
 			"http2: response header list larger than advertised limit", transient, maybe},
 		fault{"HTTP/2, larger response header", largeHeader(1000),
 			"connection error: PROTOCOL_ERROR", transient, maybe},
-		fault{"HTTP/2, truncated body", func(t *testing.T) *scene {
-			s := answerHTTP2(func(s faults.Stream) {
-				s.Header(false, ":status", "200", "content-length", "10")
-				s.Data(false, "ten?")
-				s.ResetStream(faults.InternalError)
-			})(t)
-			s.truncated = true
-			return s
-		}, "200", final, wants{kindGet: succeeds(1, 1), kindPost: succeeds(1, 1)}},
+		// resume.go relies on the beginnings of the errors of these bodies.
+		fault{"HTTP/2, body, end of the stream",
+			breaksOff(func(s faults.Stream) { s.ResetStream(faults.InternalError) }),
+			"200 OK, stream error: ", final, cut},
+		fault{"HTTP/2, body, broken connection",
+			breaksOff(func(s faults.Stream) { s.Frame(faults.FramePing, 0, 1, make([]byte, 8)) }),
+			"200 OK, connection error: ", final, cut},
+		fault{"HTTP/2, body, GOAWAY and end", breaksOff(func(s faults.Stream) {
+			s.GoAway(s.ID, faults.NoError)
+			s.CloseWrite()
+			s.Drain()
+		}), "200 OK, http2: server sent GOAWAY", final, cut},
 	)
 }
 
 func http2GoAwayFaults() []fault {
-	away := func(last, code uint32) func(*testing.T) *scene {
+	away := func(last, code uint32) setUp {
 		return answerHTTP2(func(s faults.Stream) { s.GoAway(last, code) })
 	}
 	return []fault{
@@ -1116,33 +1084,27 @@ func TestTransportCancelRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			arrived := make(chan struct{}, 5)
-			srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-				arrived <- struct{}{}
-				c.Drain()
-				return false
-			})
-			transport, events := faults.Base(t, nil), new(contract.Record)
+			s := answerHTTP1(func(c *faults.Conn) { arrived <- struct{}{}; c.Drain() })(t)
 			cancel := func(req *http.Request) {
 				<-arrived
 				//nolint:staticcheck // old code calls it
-				transport.CancelRequest(req)
+				s.base.CancelRequest(req)
 			}
-			req, base := contract.Request(t, "GET", srv.URL(), ""), http.RoundTripper(transport)
+			req, base := s.request(t, kindGet), http.RoundTripper(s.base)
 			if name == "direct" {
 				go cancel(req)
 			} else {
 				base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go cancel(req)
-					return transport.RoundTrip(req)
+					return s.base.RoundTrip(req)
 				})
 			}
-			policy := contract.RetryEvery(0)
-			policy.AttemptTimeout = timeout
-			_, err := contract.Unchecked(t, httpretry.Config{ //nolint:bodyclose // it fails
-				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			events := new(contract.Record)
+			err := sendFails(t, contract.Unchecked(t, httpretry.Config{
+				Base: base, Policy: withTimeout(timeout), Observe: events.Observe}), req)
 			require.ErrorContains(t, err, "request canceled")
 			assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-			assert.EqualValues(t, 1, srv.Requests.Load())
+			assert.EqualValues(t, 1, s.requests())
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,8 +55,7 @@ func TestRedirectsWithBody(t *testing.T) {
 				})
 				req := contract.Request(t, "PUT", srv.URL+"/a", "text")
 				tt.set(req)
-				client := &http.Client{
-					Transport: contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)})}
+				client := &http.Client{Transport: retrying(t, nil)}
 				resp, err := client.Do(req)
 				require.NoError(t, err)
 				contract.ReadBody(t, resp)
@@ -73,52 +71,35 @@ func TestRedirectsWithBody(t *testing.T) {
 	}
 }
 
-// sentHop is a request as a server received it.
 type sentHop struct{ host, path, method, key, attempt, auth, cookie, body string }
-
-// recordHops starts a server that records requests. It responds with 503 to the
-// first request for each host and path, and with answer to the others.
-func recordHops(t *testing.T,
-	answer func(c *faults.Conn, req *http.Request)) (*faults.Server, func() []sentHop) {
-	var mu sync.Mutex
-	var seen []sentHop
-	failed := map[string]bool{}
-	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
-		body, _ := io.ReadAll(req.Body)
-		mu.Lock()
-		defer mu.Unlock()
-		h := req.Header
-		seen = append(seen, sentHop{
-			req.Host, req.URL.Path, req.Method, h.Get("Idempotency-Key"), h.Get("Retry-Attempt"),
-			h.Get("Authorization"), h.Get("Cookie"), string(body)})
-		if target := req.Host + req.URL.Path; !failed[target] {
-			failed[target] = true
-			c.Respond(503, "")
-		} else {
-			answer(c, req)
-		}
-		return true
-	})
-	return srv, func() []sentHop { mu.Lock(); defer mu.Unlock(); return slices.Clone(seen) }
-}
 
 // Hazard H1, H2: each hop of a redirect is a request of its own, with its own
 // attempts and its own key. It has only the headers that the client gives it.
 func TestRedirectHops(t *testing.T) {
 	for _, own := range []bool{false, true} {
-		srv, seen := recordHops(t, func(c *faults.Conn, req *http.Request) {
-			if req.Host == "a.test" {
+		var mu sync.Mutex
+		var got []sentHop
+		srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+			body, _ := io.ReadAll(req.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			h := req.Header
+			got = append(got, sentHop{
+				req.Host, req.URL.Path, req.Method, h.Get("Idempotency-Key"),
+				h.Get("Retry-Attempt"), h.Get("Authorization"), h.Get("Cookie"), string(body)})
+			switch {
+			case attemptOf(req) == 1:
+				c.Respond(503, "")
+			case req.Host == "a.test":
 				c.Respond(307, "", "Location: http://b.test/second", "Retry-After: 3600")
-			} else {
+			default:
 				c.Respond(200, "done")
 			}
+			return true
 		})
-		policy := contract.RetryEvery(0)
-		policy.MaxAttempts = 2
+		policy := twoAttempts
 		policy.NewIdempotencyKey = httpretry.RandomKey
-		client := &http.Client{
-			Transport: contract.New(t,
-				httpretry.Config{Base: connectTo(t, srv.Addr), Policy: policy})}
+		client := &http.Client{Transport: contract.With(t, connectTo(t, srv.Addr), policy)}
 		req := contract.Request(t, "POST", "http://a.test/first", "payload")
 		req.Header.Set("Authorization", "secret")
 		req.Header.Set("Cookie", "secret=1")
@@ -129,17 +110,12 @@ func TestRedirectHops(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "done", contract.ReadBody(t, resp))
 
-		got := seen()
 		require.Len(t, got, 4)
 		first, second := got[0].key, got[2].key
 		assert.NotEmpty(t, first)
 		assert.NotEmpty(t, second)
-		if own {
-			assert.Equal(t, []string{"mine", "mine"}, []string{first, second},
-				"the client passes it on")
-		} else {
-			assert.NotEqual(t, first, second)
-		}
+		assert.Equal(t, own, first == "mine")
+		assert.Equal(t, own, first == second, "the client passes on its own")
 		assert.Equal(t, []sentHop{
 			{"a.test", "/first", "POST", first, "", "secret", "secret=1", "payload"},
 			{"a.test", "/first", "POST", first, "1", "secret", "secret=1", "payload"},
@@ -165,9 +141,7 @@ func TestNothingIsFollowed(t *testing.T) {
 				"Link: <"+other.URL+">; rel=alternate")
 			return true
 		})
-		policy := contract.RetryEvery(0)
-		policy.MaxAttempts = 2
-		resp, err := contract.New(t, httpretry.Config{Policy: policy}).
+		resp, err := contract.With(t, nil, twoAttempts).
 			RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 		require.NoError(t, err)
 		assert.Equal(t, code, resp.StatusCode)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -29,7 +28,7 @@ import (
 // Hazard H8: a base that signs requests gets each attempt unsigned, and each
 // attempt arrives with one signature.
 func TestSignerBelow(t *testing.T) {
-	for _, method := range []string{"GET", "POST"} {
+	for method, payload := range map[string]string{"GET": "", "POST": "payload"} {
 		var mu sync.Mutex
 		var arrived [][]string
 		srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
@@ -38,7 +37,7 @@ func TestSignerBelow(t *testing.T) {
 			defer mu.Unlock()
 			arrived = append(
 				arrived, append(req.Header["Signature"], req.Header["Retry-Attempt"]...))
-			assert.Equal(t, map[string]string{"POST": "payload"}[method], string(body))
+			assert.Equal(t, payload, string(body))
 			c.Respond(503, "")
 			return true
 		})
@@ -51,12 +50,9 @@ func TestSignerBelow(t *testing.T) {
 			req.Header.Add("Signature", fmt.Sprintf("number %d", signed))
 			return next.RoundTrip(req)
 		})
-		policy := contract.RetryEvery(0)
-		policy.MaxAttempts = 3
-		body := map[string]string{"POST": "payload"}[method]
-		req := contract.Request(t, method, srv.URL(), body)
+		req := contract.Request(t, method, srv.URL(), payload)
 		req.Header.Set("Idempotency-Key", "k")
-		contract.Send(t, contract.With(t, signer, policy), req)
+		contract.Send(t, contract.With(t, signer, threeAttempts), req)
 		assert.Equal(t, [][]string{{"number 1"}, {"number 2", "1"}, {"number 3", "2"}}, arrived)
 	}
 }
@@ -141,11 +137,18 @@ func TestErrorsStayTransparent(t *testing.T) {
 // Hazard K7: the body of a response after retries may be closed twice, read
 // after that, and closed while it is read.
 func TestBodyMayBeReadAfterClose(t *testing.T) {
-	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		base, url := newRecoveringServer(t, proto, 2, strings.Repeat("text", 1<<18))
-		transport := contract.With(t, base, contract.RetryEvery(0))
+	for _, proto := range []string{contract.HTTP1, contract.HTTP2} {
+		srv, base := newTLSServer(t, proto == contract.HTTP2,
+			func(w http.ResponseWriter, r *http.Request) {
+				if attemptOf(r) <= 2 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				_, _ = io.WriteString(w, strings.Repeat("text", 1<<18))
+			})
+		transport := retrying(t, base)
 		get := func(t *testing.T) *http.Response {
-			resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 			require.NoError(t, err)
 			require.Equal(t, 200, resp.StatusCode)
 			require.Equal(t, proto, resp.Proto)
@@ -180,35 +183,6 @@ func TestBodyMayBeReadAfterClose(t *testing.T) {
 	}
 }
 
-// newRecoveringServer starts a server that responds with 503 to the first
-// attempts of each request, and then with text.
-func newRecoveringServer(
-	t testing.TB, proto string, failures int, text string) (base *http.Transport, url string) {
-	t.Helper()
-	server, client := faults.Certificates(t)
-	srv := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if attemptOf(r) <= failures {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			_, _ = io.WriteString(w, text)
-		}),
-		TLSConfig: server,
-		Protocols: new(http.Protocols),
-	}
-	srv.Protocols.SetHTTP1(proto == "HTTP/1.1")
-	srv.Protocols.SetHTTP2(proto == "HTTP/2.0")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = srv.ServeTLS(l, "", "") })
-	t.Cleanup(func() { _ = srv.Close(); serving.Wait() })
-	base = faults.Base(t, client)
-	base.Protocols = srv.Protocols
-	return base, "https://" + l.Addr().String()
-}
-
 // Hazard C6: neither a retry nor giving up closes a connection. This runs in
 // virtual time, since discarding a response that takes too long closes its
 // connection.
@@ -225,7 +199,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		})
 		var conns atomic.Int32
 		countDials(base, &conns)
-		transport := contract.With(t, base, contract.RetryEvery(0))
+		transport := retrying(t, base)
 		for range 3 {
 			for _, host := range []string{"good.test", "bad.test"} {
 				contract.Send(t, transport, contract.Request(t, "GET", "http://"+host+"/", ""))
@@ -238,23 +212,22 @@ func TestConnectionsAreKept(t *testing.T) {
 
 // Hazard A1, A8: goroutines may share a request, and the parts of one.
 func TestSharedRequests(t *testing.T) {
+	bodies := map[string]string{"GET": "", "PUT": "payload", "POST": "payload"}
 	srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
-		assert.Equal(t, map[string]string{"GET": "", "PUT": "payload", "POST": "payload"}[r.Method],
-			string(body))
+		assert.Equal(t, bodies[r.Method], string(body))
 		assert.Equal(t, "1", r.Header.Get("X-Shared"))
 		if r.Header.Get("Retry-Attempt") == "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	policy := contract.RetryEvery(0)
-	policy.AttemptTimeout = time.Minute
+	policy := withTimeout(time.Minute)
 	policy.NewIdempotencyKey = httpretry.RandomKey
 	base := faults.Base(t, nil)
 	base.MaxConnsPerHost = 20
 	transport := contract.With(t, base, policy)
-	for method, body := range map[string]string{"GET": "", "PUT": "payload", "POST": "payload"} {
+	for method, body := range bodies {
 		shared := contract.Request(t, method, srv.URL, body)
 		shared.Header.Set("X-Shared", "1")
 		header := shared.Header.Clone()
@@ -266,7 +239,7 @@ func TestSharedRequests(t *testing.T) {
 					req = shared.WithContext(shared.Context())
 					req.Body, _ = shared.GetBody()
 				}
-				assertSuccess(t, transport, req)
+				assertStatus(t, transport, req, 200)
 			})
 		}
 		wg.Wait()
@@ -279,23 +252,11 @@ func TestSharedRequests(t *testing.T) {
 // RetryTransport it is the caller's request, with a context that is still alive
 // after the body has ended, and that Result knows.
 func TestResponseRequestOverReusedConnection(t *testing.T) {
-	for name, newRequest := range map[string]func(url string) *http.Request{
-		"POST": func(url string) *http.Request {
-			return contract.Request(t, "POST", url, "payload")
-		},
-		"keyed POST": func(url string) *http.Request {
-			req := contract.Request(t, "POST", url, "payload")
-			req.Header.Set("Idempotency-Key", "k")
-			return req
-		},
-		"stream": func(url string) *http.Request {
-			return contract.Streamed(t, "PUT", url, contract.Counted("payload"))
-		},
-	} {
+	for _, k := range []kind{kindPost, kindPostKeyed, kindPostStreamed} {
 		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess,
 			204: httpretry.ReasonSuccess, 503: httpretry.ReasonBudget} {
-			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
-				_, url, base := newHTTP2Handler(t,
+			t.Run(fmt.Sprintf("%s/%d", k, status), func(t *testing.T) {
+				srv, base := newTLSServer(t, true,
 					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 				policy := httpretry.Policy{Budget: contract.UsedUp{}}
 				if status == 503 {
@@ -303,7 +264,10 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 				}
 				transport := contract.With(t, base, policy)
 				for range 3 {
-					req := newRequest(url)
+					req := (&scene{url: srv.URL}).request(t, k)
+					if k == kindPostStreamed {
+						req.Method = "PUT"
+					}
 					resp := contract.Send(t, transport, req)
 					require.NoError(t, resp.Request.Context().Err())
 					require.NoError(t, context.Cause(resp.Request.Context()))
@@ -330,15 +294,13 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 			})
 		if tt.nested {
 			// It makes a copy of the request if there is a timeout.
-			base = contract.Unchecked(t,
-				httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Minute}})
+			base = unchecked(t, base, httpretry.Policy{AttemptTimeout: time.Minute})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if tt.background {
 			ctx = context.Background()
 		}
-		resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
-			newGet(t).WithContext(ctx))
+		resp := contract.Send(t, retrying(t, base), newGet(t).WithContext(ctx))
 		got := resp.Request.Context()
 		require.NoError(t, got.Err())
 		require.NoError(t, context.Cause(got))
@@ -368,124 +330,85 @@ func (c countingContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// newPage returns a response to req that can be resumed.
+func newPage(status int, req *http.Request) *http.Response {
+	return &http.Response{
+		StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: req,
+		Header: http.Header{"Etag": {`"v1"`}}, ContentLength: 4,
+		Body: io.NopCloser(strings.NewReader("page")),
+	}
+}
+
 // layerKey is the key of a value that a layer adds to a context.
 type layerKey struct{}
 
 // Hazard A9: a caller may make each request in the context of the response
 // before it, such as for the next page. That takes no longer from page to page,
-// and keeps no earlier response in memory unless a layer's values do.
+// and keeps no earlier response in memory unless a layer's values do. A caller
+// may also derive the context of each request from that of the response before.
+// All of them stay in memory then, but no attempt after the first does, and a
+// page adds one link to the chain of a lookup.
 func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
-	retry := contract.RetryEvery(0)
-	retry.Budget = httpretry.Unlimited{}
-	for name, tt := range map[string]struct {
-		policy  httpretry.Policy
-		retries bool // each page once
-	}{
-		"retry":   {retry, true},
-		"timeout": {httpretry.Policy{AttemptTimeout: time.Hour}, false},
-		"resume":  {httpretry.Policy{Resume: true}, false},
-	} {
-		for layer, l := range map[string]struct {
-			keeps  bool // earlier responses, by a value of its own
-			change func(*http.Request) *http.Request
-		}{
-			"no layer": {false, func(req *http.Request) *http.Request { return req }},
-			"signer": {
-				false, func(req *http.Request) *http.Request { return req.Clone(req.Context()) }},
-			"tracer": {true, func(req *http.Request) *http.Request {
-				return req.WithContext(context.WithValue(req.Context(), layerKey{}, "span"))
-			}},
-		} {
-			t.Run(name+"/"+layer, func(t *testing.T) {
-				sends := 0
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					sends++
-					status := 200
-					if tt.retries && sends%2 == 1 {
-						status = 503
-					}
-					return &http.Response{
-						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: l.change(req),
-						Header: http.Header{"Etag": {`"v1"`}}, ContentLength: 4,
-						Body: io.NopCloser(strings.NewReader("page")),
-					}, nil
-				})
-				transport := contract.With(t, base, tt.policy)
-				lookups := 0
-				var ctx context.Context = countingContext{context.Background(), &lookups}
-				var pages []weak.Pointer[http.Request]
-				for range 10 {
-					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
-					require.NoError(t, err)
-					assert.Equal(t, "page", contract.ReadBody(t, resp))
-					pages = append(pages, weak.Make(resp.Request))
-					ctx = resp.Request.Context()
-				}
-				lookups = 0
-				assert.Nil(t, ctx.Value("missing"))
-				assert.Equal(t, 1, lookups)
-				runtime.GC()
-				if !l.keeps {
-					assert.Nil(t, pages[len(pages)-2].Value())
-				}
-				runtime.KeepAlive(ctx)
-			})
-		}
-	}
-}
-
-// Hazard A9: a caller may also derive the context of each request from that of
-// the response before. All of them stay in memory then, but no attempt after
-// the first does, and a page adds one link to the chain of a lookup.
-func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
-	retry := contract.RetryEvery(0)
+	const pages = 10
 	refused := contract.RetryEvery(0)
 	refused.Budget = contract.UsedUp{}
 	for name, tt := range map[string]struct {
 		policy httpretry.Policy
-		fails  int // attempts of each page
+		fails  bool // the first attempt of each page
 	}{
-		"retry":   {retry, 1},
-		"timeout": {httpretry.Policy{AttemptTimeout: time.Hour}, 0},
-		"refused": {refused, 1},
+		"retry":   {contract.RetryEvery(0), true},
+		"timeout": {httpretry.Policy{AttemptTimeout: time.Hour}, false},
+		"resume":  {httpretry.Policy{Resume: true}, false},
+		"refused": {refused, true},
 	} {
 		for layer, change := range map[string]func(*http.Request) *http.Request{
 			"no layer": func(req *http.Request) *http.Request { return req },
 			"signer":   func(req *http.Request) *http.Request { return req.Clone(req.Context()) },
+			"tracer": func(req *http.Request) *http.Request {
+				return req.WithContext(context.WithValue(req.Context(), layerKey{}, "span"))
+			},
 		} {
-			t.Run(name+"/"+layer, func(t *testing.T) {
-				const pages = 10
-				var sent weak.Pointer[http.Request] // of the last attempt
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					sent = weak.Make(req)
-					status := 200
-					if httpretry.Attempt(req.Context()) <= tt.fails {
-						status = 503
+			for _, derived := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/%t", name, layer, derived), func(t *testing.T) {
+					var last weak.Pointer[http.Request] // the last attempt
+					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						last = weak.Make(req)
+						status := 200
+						if tt.fails && httpretry.Attempt(req.Context()) == 1 {
+							status = 503
+						}
+						return newPage(status, change(req)), nil
+					})
+					transport := contract.With(t, base, tt.policy)
+					lookups, want := 0, 1
+					var ctx context.Context = countingContext{context.Background(), &lookups}
+					var sent, answered []weak.Pointer[http.Request]
+					for range pages {
+						resp := contract.Send(t, transport, newGet(t).WithContext(ctx))
+						sent = append(sent, last)
+						answered = append(answered, weak.Make(resp.Request))
+						ctx = resp.Request.Context()
+						if derived {
+							ctx = countingContext{ctx, &lookups}
+							want++
+						}
 					}
-					return &http.Response{
-						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: change(req),
-						ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
-					}, nil
+					lookups = 0
+					assert.Nil(t, ctx.Value("missing"))
+					assert.Equal(t, want, lookups)
+					runtime.GC()
+					switch {
+					case layer == "tracer": // which keeps earlier responses by a value of its own
+					case derived:
+						for i, req := range sent[1 : pages-1] {
+							assert.Nil(t, req.Value(), "page %d", i+1)
+						}
+					default:
+						assert.Nil(t, answered[pages-2].Value())
+					}
+					runtime.KeepAlive(ctx)
 				})
-				transport := contract.With(t, base, tt.policy)
-				lookups := 0
-				var ctx context.Context = countingContext{context.Background(), &lookups}
-				var requests []weak.Pointer[http.Request]
-				for range pages {
-					resp := contract.Send(t, transport, newGet(t).WithContext(ctx))
-					requests = append(requests, sent)
-					// Each page adds one context that counts.
-					ctx = countingContext{resp.Request.Context(), &lookups}
-				}
-				lookups = 0
-				assert.Nil(t, ctx.Value("missing"))
-				assert.Equal(t, pages+1, lookups)
-				runtime.GC()
-				for i, req := range requests[1 : pages-1] {
-					assert.Nil(t, req.Value(), "page %d", i+1)
-				}
-				runtime.KeepAlive(ctx)
-			})
+			}
 		}
 	}
 }
@@ -504,8 +427,7 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 	req := newGet(t)
 	req = req.WithContext(incomparable{Context: req.Context()})
 	// The checks of contract.New compare contexts.
-	resp := contract.Send(t, contract.Unchecked(t,
-		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}), req)
+	resp := contract.Send(t, unchecked(t, base, httpretry.Policy{MaxAttempts: 1}), req)
 	assert.Same(t, req.URL, resp.Request.URL)
 }
 
@@ -513,7 +435,7 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 // attempt, whose response the caller may still be reading.
 func TestSendsInTheContextOfAnOpenResponse(t *testing.T) {
 	arrived, answer := make(chan struct{}), make(chan struct{})
-	_, url, base := newHTTP2Handler(t, func(w http.ResponseWriter, r *http.Request) {
+	srv, base := newTLSServer(t, true, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "GET" {
 			arrived <- struct{}{}
 			<-answer
@@ -527,12 +449,12 @@ func TestSendsInTheContextOfAnOpenResponse(t *testing.T) {
 		return base.RoundTrip(req.Clone(context.WithValue(req.Context(), layerKey{}, "span")))
 	})
 	transport := contract.New(t, httpretry.Config{Base: layer})
-	stream, err := transport.RoundTrip(contract.Request(t, "POST", url, ""))
+	stream, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, ""))
 	require.NoError(t, err)
 	var others sync.WaitGroup
 	for range 2 {
 		others.Go(func() {
-			req := contract.Request(t, "GET", url, "").WithContext(stream.Request.Context())
+			req := contract.Request(t, "GET", srv.URL, "").WithContext(stream.Request.Context())
 			resp, err := transport.RoundTrip(req)
 			if assert.NoError(t, err) {
 				contract.ReadBody(t, resp)

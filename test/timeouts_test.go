@@ -1,16 +1,17 @@
 package test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,7 +46,7 @@ func TestCanceledUpload(t *testing.T) {
 		base, srv := contract.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		})
-		transport := contract.With(t, base, contract.RetryEvery(0))
+		transport := retrying(t, base)
 		for range 100 {
 			r, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -59,7 +60,7 @@ func TestCanceledUpload(t *testing.T) {
 					}
 				}
 			}()
-			_, err := transport.RoundTrip(contract.Streamed(t, "PUT", srv.URL, r).WithContext(ctx))
+			err := sendFails(t, transport, contract.Streamed(t, "PUT", srv.URL, r).WithContext(ctx))
 			require.ErrorIs(t, err, context.Canceled)
 		}
 	})
@@ -68,144 +69,129 @@ func TestCanceledUpload(t *testing.T) {
 // The error of a canceled upload has the status of the attempt before, unless
 // that had none.
 func TestCanceledUploadAfterAFailure(t *testing.T) {
-	for _, failed := range []bool{false, true} {
+	for _, tt := range []struct {
+		second contract.Step
+		last   string
+	}{{s503, " (last attempt: status 503)"}, {reset, ""}} {
 		ctx, cancel := context.WithCancel(t.Context())
-		attempts := 0
+		script := contract.Play(s503, tt.second)
 		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			defer req.Body.Close()
-			attempts++
-			switch {
-			case attempts == 2 && failed:
-				return nil, contract.ErrReset
-			case attempts == 3:
+			if httpretry.Attempt(req.Context()) == 3 {
+				_ = req.Body.Close()
 				cancel() // the server takes the bytes that have arrived for the whole body
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			}
-			return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
+			return script.RoundTrip(req)
 		})
-		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
-			WithContext(ctx)
-		req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
-		_, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(req)
-		if failed {
-			require.EqualError(t, err,
-				"httpretry: gave up after 3 attempts (canceled): context canceled")
-		} else {
-			require.EqualError(t, err,
-				"httpretry: gave up after 3 attempts (canceled): context canceled (last attempt: "+
-					"status 503)")
-		}
+		err := sendFails(t, retrying(t, base), newUpload(
+			t, uploadGetBody, "http://a.test/", []byte("text")).WithContext(ctx))
+		require.EqualError(t, err,
+			"httpretry: gave up after 3 attempts (canceled): context canceled"+tt.last)
 	}
 }
 
-// Hazard G1: a request that is canceled in flight ends at once with the error
+var errCause = errors.New("cause")
+
+// contextEnds are ways in which a context ends after a time.
+var contextEnds = map[string]struct {
+	of     func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+	is     []error // errors that errors.Is finds
+	reason httpretry.Reason
+	status string
+}{
+	"cancel": {cancelAfter(nil),
+		[]error{context.Canceled}, httpretry.ReasonCanceled, "canceled"},
+	"cancel with cause": {cancelAfter(errCause),
+		[]error{context.Canceled, errCause}, httpretry.ReasonCanceled, "canceled"},
+	"deadline": {context.WithTimeout,
+		[]error{context.DeadlineExceeded}, httpretry.ReasonDeadline, "timeout"},
+	"deadline with cause": {func(ctx context.Context, after time.Duration) (
+		context.Context, context.CancelFunc) {
+		return context.WithTimeoutCause(ctx, after, errCause)
+	}, []error{context.DeadlineExceeded, errCause}, httpretry.ReasonDeadline, "timeout"},
+}
+
+// cancelAfter cancels a context after a time, or at once if that is negative.
+func cancelAfter(cause error) func(context.Context, time.Duration) (
+	context.Context, context.CancelFunc) {
+	return func(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		if after < 0 {
+			cancel(cause)
+		} else {
+			time.AfterFunc(after, func() { cancel(cause) })
+		}
+		return ctx, func() { cancel(nil) }
+	}
+}
+
+// Hazard G1, G4: a request that is canceled in flight ends at once with the error
 // and the cause of its context, over both protocols, whether or not the attempt
 // is a copy.
 func TestCancelInFlight(t *testing.T) {
-	cause := errors.New("cause")
-	for name, tt := range map[string]struct {
-		derive func(context.Context) (context.Context, context.CancelFunc)
-		cancel bool // after a minute, in which a deadline passes by itself
-		want   []error
-	}{
-		"cancel": {context.WithCancel, true, []error{context.Canceled}},
-		"cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancelCause(ctx)
-			return ctx, func() { cancel(cause) }
-		}, true, []error{context.Canceled, cause}},
-		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, time.Minute)
-		}, false, []error{context.DeadlineExceeded}},
-		"deadline with cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeoutCause(ctx, time.Minute, cause)
-		}, false, []error{context.DeadlineExceeded, cause}},
-	} {
+	ends := maps.Clone(contextEnds)
+	channel := ends["cancel"]
+	channel.is = nil
+	ends["Request.Cancel"] = channel
+	for name, end := range ends {
 		for _, method := range []string{"GET", "POST"} {
 			for _, attempt := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%s/%s/%d", name, method, attempt), func(t *testing.T) {
-					inVirtualTime(t,
-						func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
-							var requests atomic.Int32
-							base := start(func(w http.ResponseWriter, r *http.Request) {
-								if int(requests.Add(1)) < attempt {
-									w.WriteHeader(http.StatusTooEarly)
-									return
-								}
-								<-r.Context().Done()
-							})
-							ctx, cancel := tt.derive(t.Context())
-							defer cancel()
-							if tt.cancel {
-								time.AfterFunc(time.Minute, cancel)
+				inVirtualTimeAs(t, fmt.Sprintf("%s/%s/%d", name, method, attempt),
+					func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+						var requests atomic.Int32
+						base := start(func(w http.ResponseWriter, r *http.Request) {
+							if int(requests.Add(1)) < attempt {
+								w.WriteHeader(http.StatusTooEarly)
+								return
 							}
-							events, began := new(contract.Record), time.Now()
-							_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
-								RoundTrip(
-									contract.Request(t, method, "http://a.test/", "").
-										WithContext(ctx))
-							assert.Equal(t, time.Minute, time.Since(began))
-							for _, want := range tt.want {
-								require.ErrorIs(t, err, want)
-							}
-							reason, status := httpretry.ReasonDeadline, "timeout"
-							if tt.cancel {
-								reason, status = httpretry.ReasonCanceled, "canceled"
-							}
-							assert.Equal(t, reason, events.Reason())
-							assert.Equal(t, status, events.Events[attempt-1].Status())
-							assert.EqualValues(t, attempt, requests.Load())
+							<-r.Context().Done()
 						})
-				})
+						ctx, cancel := end.of(t.Context(), time.Minute)
+						defer cancel()
+						req := newRequest(t, method, "")
+						if name == "Request.Cancel" {
+							//nolint:staticcheck // http.Client sets it
+							req.Cancel = ctx.Done()
+						} else {
+							req = req.WithContext(ctx)
+						}
+						began := time.Now()
+						transport, events := recorded(t, base)
+						err := sendFails(t, transport, req)
+						assert.Equal(t, time.Minute, time.Since(began))
+						for _, want := range end.is {
+							require.ErrorIs(t, err, want)
+						}
+						assert.Equal(t, end.reason, events.Reason())
+						assert.Equal(t, end.status, events.Events[attempt-1].Status())
+						assert.EqualValues(t, attempt, requests.Load())
+					})
 			}
 		}
 	}
 }
 
-// Hazard G4: Request.Cancel is closed before the first attempt, and in flight.
+// Hazard G4: Request.Cancel may be closed before the first attempt.
 func TestRequestCancel(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
-		for _, after := range []time.Duration{0, time.Minute} {
-			inVirtualTimeAs(t, fmt.Sprintf("%s/%v", method, after),
-				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
-					var requests atomic.Int32
-					base := start(func(_ http.ResponseWriter, r *http.Request) {
-						requests.Add(1)
-						<-r.Context().Done()
-					})
-					ch := make(chan struct{})
-					req := contract.Request(t, method, "http://a.test/", "")
-					//nolint:staticcheck // http.Client sets it
-					req.Cancel = ch
-					if after == 0 {
-						close(ch)
-					} else {
-						time.AfterFunc(after, func() { close(ch) })
-					}
-					events, began := new(contract.Record), time.Now()
-					_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
-						RoundTrip(req)
-					require.Error(t, err)
-					assert.Equal(t, after, time.Since(began))
-					if after == 0 {
-						assert.Zero(t, requests.Load())
-						assert.EqualError(t, err, "httpretry: not sent: request canceled")
-						return
-					}
-					assert.EqualValues(t, 1, requests.Load())
-					assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
-				})
-		}
+		base, req := contract.Play(s200), newRequest(t, method, "")
+		ch := make(chan struct{})
+		//nolint:staticcheck // http.Client sets it
+		req.Cancel = ch
+		close(ch)
+		err := sendFails(t, retrying(t, base), req)
+		require.EqualError(t, err, "httpretry: not sent: request canceled")
+		assert.Empty(t, base.Attempts())
 	}
 }
 
 // Hazard G2, G6: a deadline at the zero time has passed, even if the context
 // does not report that yet.
 func TestZeroDeadline(t *testing.T) {
-	base, events := contract.Play(s503), new(contract.Record)
-	resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
-		RoundTrip(newGet(t).WithContext(zeroDeadline{t.Context()}))
-	require.NoError(t, err)
-	assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+	base := contract.Play(s503)
+	transport, events := recorded(t, base)
+	resp := contract.Send(t, transport, newGet(t).WithContext(zeroDeadline{t.Context()}))
+	assert.Equal(t, 503, resp.StatusCode)
 	assert.Len(t, base.Attempts(), 1)
 	assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 }
@@ -243,8 +229,6 @@ func TestClientTimeoutOverAll(t *testing.T) {
 				err.Error())
 		})
 	}
-	_, can := any(new(httpretry.RetryTransport)).(interface{ CancelRequest(*http.Request) })
-	assert.False(t, can, "http.Client would call it")
 }
 
 // Hazard G3: every attempt has the values of the caller's context, and the
@@ -255,45 +239,42 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			for _, timeout := range []time.Duration{0, time.Hour} {
 				t.Run(fmt.Sprintf("%s/%v", method, timeout), func(t *testing.T) {
-					handler := func(w http.ResponseWriter, r *http.Request) {
+					base, srv := contract.Serve(t, proto, func(
+						w http.ResponseWriter, r *http.Request) {
 						_, _ = io.Copy(io.Discard, r.Body)
 						if attemptOf(r) < 3 {
 							// after which a POST may be sent again
 							w.WriteHeader(http.StatusTooEarly)
 						}
-					}
-					base, srv := contract.Serve(t, proto, handler)
+					})
 					var values []any
 					seen := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						values = append(values, req.Context().Value(key{}))
 						return base.RoundTrip(req)
 					})
-					var gotConn, wroteHeaders, firstByte atomic.Int32
-					// over HTTP/2 possibly after the response
-					wroteRequest := make(chan struct{}, 10)
+					got := make(chan string, 20)
 					ctx := httptrace.WithClientTrace(
 						context.WithValue(t.Context(), key{}, "v"), &httptrace.ClientTrace{
-							GotConn:      func(httptrace.GotConnInfo) { gotConn.Add(1) },
-							WroteHeaders: func() { wroteHeaders.Add(1) },
+							GotConn:      func(httptrace.GotConnInfo) { got <- "conn" },
+							WroteHeaders: func() { got <- "header" },
 							WroteRequest: func(httptrace.WroteRequestInfo) {
-								wroteRequest <- struct{}{}
+								got <- "body"
 							},
-							GotFirstResponseByte: func() { firstByte.Add(1) },
+							GotFirstResponseByte: func() { got <- "response" },
 						})
-					policy := contract.RetryEvery(0)
-					policy.AttemptTimeout = timeout
+					policy := withTimeout(timeout)
 					contract.Send(t, contract.With(t, seen, policy),
 						contract.Request(t, method, srv.URL, "text").WithContext(ctx))
 					assert.Equal(t, []any{"v", "v", "v"}, values)
-					for name, n := range map[string]*atomic.Int32{
-						"GotConn": &gotConn, "WroteHeaders": &wroteHeaders,
-						"GotFirstResponseByte": &firstByte,
-					} {
-						assert.EqualValues(t, 3, n.Load(), name)
-					}
-					waitFor(t, "WroteRequest",
-						func() { <-wroteRequest; <-wroteRequest; <-wroteRequest })
-					assert.Empty(t, wroteRequest)
+					times := map[string]int{}
+					waitFor(t, "the hooks, over HTTP/2 possibly after the response", func() {
+						for range 12 {
+							times[<-got]++
+						}
+					})
+					assert.Equal(t, map[string]int{
+						"conn": 3, "header": 3, "body": 3, "response": 3}, times)
+					assert.Empty(t, got)
 				})
 			}
 		}
@@ -302,18 +283,17 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 
 // No retry starts later than MaxElapsed. One that starts exactly then is made.
 func TestMaxElapsedEdges(t *testing.T) {
-	for _, tt := range []struct {
-		max      time.Duration
-		attempts int
-	}{{time.Millisecond, 1}, {3*time.Second - 1, 1}, {3 * time.Second, 2}, {3*time.Second + 1, 2},
-		{6*time.Second - 1, 2}, {6 * time.Second, 3}} {
-		contract.Bubble(t, tt.max.String(), func(t *testing.T) {
+	for most, attempts := range map[time.Duration]int{
+		time.Millisecond: 1, 3*time.Second - 1: 1, 3 * time.Second: 2, 3*time.Second + 1: 2,
+		6*time.Second - 1: 2, 6 * time.Second: 3,
+	} {
+		contract.Bubble(t, most.String(), func(t *testing.T) {
 			base, events := contract.Play(contract.Step{Status: 503, Takes: time.Second}),
 				new(contract.Record)
 			policy := contract.RetryEvery(2 * time.Second)
-			policy.MaxElapsed = tt.max
+			policy.MaxElapsed = most
 			contract.Send(t, contract.Recorded(t, base, policy, events), newGet(t))
-			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Len(t, base.Attempts(), attempts)
 			assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
 		})
 	}
@@ -342,7 +322,7 @@ func TestNoContextIsLost(t *testing.T) {
 				policy := contract.RetryEvery(time.Second)
 				policy.AttemptTimeout = time.Minute
 				resp, err := contract.With(t, contract.Play(steps...), policy).
-					RoundTrip(contract.Request(t, method, "http://a.test/", "text").
+					RoundTrip(newRequest(t, method, "text").
 						WithContext(hiddenContext{parent}))
 				if err == nil && method != "HEAD" {
 					contract.ReadBody(t, resp)
@@ -357,46 +337,32 @@ func TestNoContextIsLost(t *testing.T) {
 
 // Hazard E7: no timer keeps a request in memory after it has ended.
 func TestTimersAreStopped(t *testing.T) {
-	for name, run := range map[string]func(http.RoundTripper, *http.Request, context.CancelFunc){
-		"answered": func(rt http.RoundTripper, req *http.Request, _ context.CancelFunc) {
-			if resp, err := rt.RoundTrip(req); err == nil {
-				_ = resp.Body.Close()
-			}
-		},
-		"canceled": func(rt http.RoundTripper, req *http.Request, cancel context.CancelFunc) {
-			req.Header.Set("X-Want", "nothing")
-			time.AfterFunc(20*time.Millisecond, cancel)
-			_, _ = rt.RoundTrip(req)
-		},
-		"canceled while waiting": func(rt http.RoundTripper, req *http.Request,
-			cancel context.CancelFunc) {
-			req.Header.Set("X-Want", "503")
-			time.AfterFunc(20*time.Millisecond, cancel)
-			_, _ = rt.RoundTrip(req)
-		},
+	for name, status := range map[string]int{
+		"answered": 200, "canceled": 0, "canceled while waiting": 503,
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				switch req.Header.Get("X-Want") {
-				case "nothing":
+				if status == 0 {
 					<-req.Context().Done()
 					return nil, req.Context().Err()
-				case "503":
-					return &http.Response{
-						StatusCode: 503, Body: io.NopCloser(bytes.NewReader(nil))}, nil
 				}
-				return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(nil))},
-					nil
+				return &http.Response{
+					StatusCode: status, Body: io.NopCloser(strings.NewReader(""))}, nil
 			})
 			policy := contract.RetryEvery(time.Hour)
 			policy.AttemptTimeout = time.Hour
-			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			transport := unchecked(t, base, policy)
 			kept := func() weak.Pointer[http.Request] {
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
 				req, err := http.NewRequestWithContext(ctx, "GET", "http://a.test/", nil)
 				require.NoError(t, err)
-				run(transport, req, cancel)
+				if status != 200 {
+					time.AfterFunc(20*time.Millisecond, cancel)
+				}
+				if resp, err := transport.RoundTrip(req); err == nil {
+					_ = resp.Body.Close()
+				}
 				return weak.Make(req)
 			}()
 			waitFor(t, "the collection of the request", func() {
@@ -411,48 +377,24 @@ func TestTimersAreStopped(t *testing.T) {
 // If the context is done before anything was sent, the error is that of the
 // context, as from net/http.
 func TestContextDoneBeforeSending(t *testing.T) {
-	cause := errors.New("cause")
-	for name, tt := range map[string]struct {
-		end  func(context.Context) (context.Context, context.CancelFunc)
-		same error   // the very error, unless there is a cause as well
-		is   []error // errors that errors.Is finds
-	}{
-		"canceled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(ctx)
-			cancel()
-			return ctx, cancel
-		}, context.Canceled, []error{context.Canceled}},
-		"canceled with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancelCause(ctx)
-			cancel(cause)
-			return ctx, func() {}
-		}, nil, []error{context.Canceled, cause}},
-		"too late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, -1)
-		}, context.DeadlineExceeded, []error{context.DeadlineExceeded}},
-		"too late with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeoutCause(ctx, -1, cause)
-		}, nil, []error{context.DeadlineExceeded, cause}},
-	} {
+	for name, end := range contextEnds {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(name+"/"+method, func(t *testing.T) {
-				ctx, cancel := tt.end(t.Context())
+				ctx, cancel := end.of(t.Context(), -1)
 				defer cancel()
 				base, body := faults.Base(t, nil), contract.Counted("text")
 				req := contract.Streamed(t, method, "http://a.test/", body).WithContext(ctx)
-				_, err := contract.New(t, httpretry.Config{Base: base,
-					Policy: httpretry.Policy{AttemptTimeout: time.Minute}}).RoundTrip(req)
-				require.Error(t, err)
-				for _, want := range tt.is {
+				policy := httpretry.Policy{AttemptTimeout: time.Minute}
+				err := sendFails(t, contract.With(t, base, policy), req)
+				for _, want := range end.is {
 					assert.ErrorIs(t, err, want)
 				}
-				if tt.same != nil {
-					assert.True(t, err == tt.same, "the very error: %#v", err)
+				if len(end.is) == 1 { // unless there is a cause as well
+					assert.True(t, err == end.is[0], "the very error: %#v", err)
 				}
 				var all *httpretry.Error
 				assert.False(t, errors.As(err, &all), "%v", err)
-				_, plain := base.RoundTrip(
-					contract.Request(t, method, "http://a.test/", "").WithContext(ctx))
+				plain := sendFails(t, base, newRequest(t, method, "").WithContext(ctx))
 				assert.ErrorIs(t, err, plain, "what net/http returns")
 			})
 		}
@@ -471,7 +413,7 @@ func TestCancelAfterAttemptTimeout(t *testing.T) {
 			policy := contract.RetryEvery(time.Minute)
 			policy.AttemptTimeout = time.Minute
 			base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-			_, err := contract.With(t, base, policy).RoundTrip(newGet(t).WithContext(ctx))
+			err := sendFails(t, contract.With(t, base, policy), newGet(t).WithContext(ctx))
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
 			var all *httpretry.Error
@@ -494,8 +436,8 @@ func TestDeadlineDuringWait(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
 		base := contract.Play(reset)
-		_, err := contract.With(t, base, contract.RetryEvery(time.Minute)).
-			RoundTrip(newGet(t).WithContext(ctx))
+		err := sendFails(t, contract.With(t, base, contract.RetryEvery(time.Minute)),
+			newGet(t).WithContext(ctx))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.True(t, all.Timeout(), "as the cause of the cancel is")

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
@@ -40,8 +39,8 @@ func TestConnect(t *testing.T) {
 			_, _ = io.WriteString(w, "answer")
 		})
 		reader, writer := io.Pipe()
-		resp, err := contract.With(t, base, contract.RetryEvery(0)).
-			RoundTrip(contract.Streamed(t, http.MethodConnect, "http://a.test/", reader))
+		resp, err := retrying(t, base).RoundTrip(
+			contract.Streamed(t, http.MethodConnect, "http://a.test/", reader))
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		_, err = io.WriteString(writer, "payload")
@@ -69,11 +68,10 @@ func TestSwitchingProtocols(t *testing.T) {
 			_, _ = rw.WriteString("you said " + line)
 			_ = rw.Flush()
 		})
-		policy := httpretry.Policy{AttemptTimeout: time.Minute}
 		req := newGet(t)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
-		resp, err := contract.With(t, base, policy).RoundTrip(req)
+		resp, err := contract.With(t, base, withTimeout(time.Minute)).RoundTrip(req)
 		require.NoError(t, err)
 		require.Equal(t, 101, resp.StatusCode)
 		tunnel, ok := resp.Body.(io.ReadWriteCloser)
@@ -107,11 +105,9 @@ func TestTunnelOnRetry(t *testing.T) {
 	})
 	target, err := url.Parse(backend.URL())
 	require.NoError(t, err)
-	policy := contract.RetryEvery(0)
-	policy.AttemptTimeout = waitLimit
 	front := contract.NewServer(t, (&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: contract.New(t, httpretry.Config{Policy: policy}),
+		Transport: contract.With(t, nil, withTimeout(waitLimit)),
 	}).ServeHTTP)
 	conn, err := net.Dial("tcp", front.Listener.Addr().String())
 	require.NoError(t, err)
@@ -171,17 +167,15 @@ func TestBodyWithWrite(t *testing.T) {
 		contract.Bubble(t, fmt.Sprintf("%s/%d", tt.method, tt.status), func(t *testing.T) {
 			closed := false
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				body := duplexBody{
-					strings.NewReader("text"), io.Discard, req.Context(), &closed}
+				body := duplexBody{strings.NewReader("text"), io.Discard, req.Context(), &closed}
 				if tt.tunnel {
 					body.ctx = context.Background() // net/http does not need it any more
 				}
 				return &http.Response{
 					StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
 			})
-			policy := httpretry.Policy{AttemptTimeout: time.Minute}
-			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
+			resp, err := unchecked(t, base, withTimeout(time.Minute)).
+				RoundTrip(newRequest(t, tt.method, ""))
 			require.NoError(t, err)
 			_, writes := resp.Body.(io.Writer)
 			assert.True(t, writes || !tt.tunnel, "%T", resp.Body)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -25,71 +24,11 @@ const (
 	tooLong = -1 // no retry: the response is returned
 )
 
-// wireRetryAfter returns header lines as a server sends them, and the waits that
-// they ask for, by each header. The tests of internal/retryafter have all values.
-// Their clock is that of a synctest bubble, which starts at
-// Sat, 01 Jan 2000 00:00:00 GMT.
-func wireRetryAfter() map[string]time.Duration {
-	const s, ms = time.Second, time.Millisecond
-	tests := map[string]time.Duration{
-		"Retry-After: 7": 7 * s, "Retry-After:\t 7 \t": 7 * s, "retry-after: 007": 7 * s,
-		"RETRY-AFTER: 7.25": 7250 * ms,
-		"Retry-After: 60":   60 * s, "Retry-After: 61": tooLong,
-		"Retry-After: 9223372036": tooLong, "Retry-After: 9223372037": tooLong,
-		"Retry-After: " + strings.Repeat("9", 100_000):                  tooLong,
-		"Retry-After: Sat, 01 Jan 2000 00:00:30 GMT":                    30 * s,
-		"Retry-After: Sat, 01 Jan 2000 00:01:01 GMT":                    tooLong,
-		"Retry-After: 946684830":                                        30 * s,
-		"Retry-After: 946684830000":                                     30 * s,
-		"Retry-After: 946684799":                                        ignored,
-		"Retry-After: Sun, 06 Nov 1994 08:49:37 GMT":                    ignored,
-		"Retry-After: 0\r\nRetry-After: 0":                              ignored,
-		"Retry-After: 5\r\nRetry-After: 30\r\nRetry-After: 10":          30 * s,
-		"Retry-After: soon\r\nRetry-After: 30":                          30 * s,
-		"Retry-After: Sat, 01 Jan 2000 00:00:20 GMT\r\nRetry-After: 15": 20 * s,
-		"retry-after-ms: 7500":                                          7500 * ms,
-		"x-ms-retry-after-ms: 7500":                                     7500 * ms,
-		"Retry-After-Ms: 60001":                                         tooLong,
-		"retry-after-ms: 7500\r\nRetry-After: 30":                       7500 * ms,
-		"retry-after-ms: x\r\nRetry-After: 30":                          30 * s,
-		`RateLimit: "a";r=0;t=30`:                                       30 * s,
-		`RateLimit: "a";r=1;t=30`:                                       ignored,
-		`RateLimit: "a, b;r=1";r=0;t=10, "c";r=0;t=30`:                  30 * s,
-		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 0":                 30 * s,
-		"X-RateLimit-Reset: 30\r\nX-RateLimit-Remaining: 0":             30 * s,
-		"X-RateLimit-Reset: 30":                                         ignored,
-		"X-RateLimit-Reset: 946684830\r\nX-RateLimit-Remaining: 0":      30 * s,
-		"X-RateLimit-Reset: 1000000030\r\nX-RateLimit-Remaining: 0\r\nDate: Sun, 09 Sep 2001 01:46:40 GMT": 30 * s,
-	}
-	for _, value := range []string{
-		"", "-5", "1e1", "９", "5, 10", "0x10", "Inf", "Sat, 01 Jan 2000 00:00:30 UTC",
-		"\xff\xfe", "\u0085", "30\u2028", "\u00a030", `"30"`,
-	} {
-		tests["Retry-After: "+value] = ignored
-	}
-	maps.Copy(tests, wireDates())
-	return tests
-}
-
-// wireDates returns those that use a clock other than the client's.
-func wireDates() map[string]time.Duration {
-	const s = time.Second
-	return map[string]time.Duration{
-		// A clock that is wrong by years.
-		"Date: Mon, 01 Jan 2001 00:00:00 GMT\r\nRetry-After: Mon, 01 Jan 2001 00:00:30 GMT": 30 * s,
-		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: Thu, 01 Jan 1970 00:00:31 GMT": 30 * s,
-		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": tooLong,
-		"Date: yesterday\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT":                     30 * s,
-		// The clock of a cache's origin: Date is as old as the response.
-		"Age: 60\r\nDate: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": 30 * s,
-		"Age: 60\r\nDate: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: 40":                            40 * s,
-	}
-}
-
 // Hazard F: the next attempt arrives no sooner than the server asked for, and
 // no sooner than the backoff. A 400 is an error, and the server may ask for a
 // retry of it. A response below 400 asks for a wait if Classify does not call it
-// Final.
+// Final. The tests of internal/retryafter have all values. The clock is that of a
+// synctest bubble, which starts at Sat, 01 Jan 2000 00:00:00 GMT.
 func TestRetryAfterOnTheWire(t *testing.T) {
 	const backoff = 2 * time.Second
 	policy := contract.RetryEvery(backoff)
@@ -99,7 +38,40 @@ func TestRetryAfterOnTheWire(t *testing.T) {
 		}
 		return policy.Outcome(req, resp, err)
 	}
-	for lines, asked := range wireRetryAfter() {
+	const s, ms = time.Second, time.Millisecond
+	for lines, asked := range map[string]time.Duration{
+		"Retry-After:\t 7 \t": 7 * s, "retry-after: 007": 7 * s, "RETRY-AFTER: 7.25": 7250 * ms,
+		"Retry-After: 60": 60 * s, "Retry-After: 61": tooLong,
+		"Retry-After: 9223372036": tooLong, "Retry-After: 9223372037": tooLong,
+		"Retry-After: " + strings.Repeat("9", 100_000):         tooLong,
+		"Retry-After: Sat, 01 Jan 2000 00:00:30 GMT":           30 * s,
+		"Retry-After: Sat, 01 Jan 2000 00:01:01 GMT":           tooLong,
+		"Retry-After: 946684830":                               30 * s,
+		"Retry-After: 946684799":                               ignored,
+		"Retry-After: 0\r\nRetry-After: 0":                     ignored,
+		"Retry-After: 5\r\nRetry-After: 30\r\nRetry-After: 10": 30 * s,
+		"Retry-After: soon\r\nRetry-After: 30":                 30 * s,
+		"Retry-After: ":                                        ignored,
+		"Retry-After: -5":                                      ignored,
+		"Retry-After: \xff\xfe":                                ignored,
+		"Retry-After: \u0085":                                  ignored,
+		"Retry-After: 30\u2028":                                ignored,
+		"Retry-After: \u00a030":                                ignored,
+		"retry-after-ms: 7500\r\nRetry-After: 30":              7500 * ms,
+		"x-ms-retry-after-ms: 7500":                            7500 * ms,
+		"Retry-After-Ms: 60001":                                tooLong,
+		`RateLimit: "a, b;r=1";r=0;t=10, "c";r=0;t=30`:         30 * s,
+		`RateLimit: "a";r=1;t=30`:                              ignored,
+		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 0":        30 * s,
+		"X-RateLimit-Reset: 30\r\nX-RateLimit-Remaining: 0":    30 * s,
+		"X-RateLimit-Reset: 30":                                ignored,
+		// A clock that is wrong by years.
+		"Date: Mon, 01 Jan 2001 00:00:00 GMT\r\nRetry-After: Mon, 01 Jan 2001 00:00:30 GMT": 30 * s,
+		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": tooLong,
+		"Date: yesterday\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT":                     30 * s,
+		// The clock of a cache's origin: Date is as old as the response.
+		"Age: 60\r\nDate: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": 30 * s,
+	} {
 		for _, code := range []int{429, 503, 400, 202, 303} {
 			contract.Bubble(t, fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
 				seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true", policy)
@@ -144,7 +116,7 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := pipe.RoundTrip(req)
 		if err == nil && len(seen) == 1 {
-			resp.Body = &readCountingBody{resp.Body, &reads}
+			resp.Body = readHook{resp.Body, func() { reads.Add(1) }}
 		}
 		return resp, err
 	})
@@ -159,17 +131,6 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 	}
 	assert.Equal(t, body, contract.ReadBody(t, resp))
 	return seen
-}
-
-// readCountingBody counts the calls of Read.
-type readCountingBody struct {
-	io.ReadCloser
-	reads *atomic.Int32
-}
-
-func (b *readCountingBody) Read(p []byte) (int, error) {
-	b.reads.Add(1)
-	return b.ReadCloser.Read(p)
 }
 
 // isRetried reports whether a status alone makes an idempotent request, or any
@@ -193,21 +154,21 @@ func TestEveryStatus(t *testing.T) {
 	informational := func() bool { return code.Load()/100 == 1 }
 	bodiless := func() bool { return code.Load() == 204 || code.Load() == 304 }
 	http1 := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-		switch {
-		case informational(), bodiless():
-			c.Respond(int(code.Load()), "")
-		case code.Load() < 100: // with a body, which net/http's server would not send
-			c.Respond(int(code.Load()), "", "Content-Length: 8")
-			c.Send("the body")
-		default:
-			c.Respond(int(code.Load()), "the body")
-		}
-		switch {
-		case code.Load() == 101:
+		switch n := int(code.Load()); {
+		case n == 101:
+			c.Respond(n, "")
 			c.Drain() // the client closes the tunnel
 			return false
 		case informational():
+			c.Respond(n, "")
 			c.Respond(200, "the body")
+		case bodiless():
+			c.Respond(n, "")
+		case n < 100: // with a body, which net/http's server would not send
+			c.Respond(n, "", "Content-Length: 8")
+			c.Send("the body")
+		default:
+			c.Respond(n, "the body")
 		}
 		return true
 	})
@@ -227,9 +188,7 @@ func TestEveryStatus(t *testing.T) {
 				if protocol == contract.HTTP2 {
 					srv, base, codes = http2.Server, faults.HTTP2Base(t), 1200
 				}
-				policy := contract.RetryEvery(0)
-				policy.MaxAttempts = 2
-				transport := contract.With(t, base, policy)
+				transport := contract.With(t, base, twoAttempts)
 				for n := range codes {
 					code.Store(int32(n))
 					askForStatus(t, transport, srv, method, n)
@@ -239,7 +198,6 @@ func TestEveryStatus(t *testing.T) {
 	}
 }
 
-// askForStatus sends a request that the server always answers with code.
 func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server,
 	method string, code int) {
 	before := srv.Requests.Load()
@@ -269,57 +227,6 @@ func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server,
 	assert.Equal(t, body, contract.ReadBody(t, resp), code)
 }
 
-// A 421 is retried once, on another connection, and only if its own closes.
-// Otherwise net/http would use that one again.
-func TestMisdirectedRequest(t *testing.T) {
-	for _, tt := range []struct {
-		header string
-		sends  int32
-	}{
-		{"Connection: close", 2},
-		{"Connection: keep-alive", 1},
-	} {
-		for _, method := range []string{"GET", "POST"} {
-			var conns atomic.Int32
-			srv := faults.Listen(t, func(c *faults.Conn) {
-				conns.Add(1)
-				c.HTTP1(func(c *faults.Conn, _ *http.Request) bool {
-					c.Respond(421, "", tt.header)
-					return tt.header != "Connection: close"
-				})
-			})
-			resp := contract.Send(t, contract.New(t, httpretry.Config{
-				Base: faults.Base(t, nil), Policy: contract.RetryEvery(0)}),
-				contract.Request(t, method, srv.URL(), ""))
-			contract.HasResult(t, resp, int(tt.sends), httpretry.ReasonPermanent)
-			assert.Equal(t, tt.sends, conns.Load(), "%s, %s", method, tt.header)
-		}
-	}
-}
-
-// Hazard K8: a status line without a valid status is a broken response. A GET
-// is retried as often as allowed, and a POST is sent once.
-func TestNoStatus(t *testing.T) {
-	var status atomic.Value
-	http1 := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-		c.Send("HTTP/1.1 " + status.Load().(string) + "\r\nContent-Length: 0\r\n\r\n")
-		return true
-	})
-	for _, text := range []string{"", " ", "99", "1000", "2 0", "abc", "-10", "0x1", "٢٠٠",
-		"\x00\x00\x00", "5030", "503\x00"} {
-		status.Store(text)
-		for method, want := range map[string]int32{"GET": 3, "POST": 1} {
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts = 3
-			http1.Requests.Store(0)
-			_, err := contract.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: policy}).
-				RoundTrip(contract.Request(t, method, http1.URL(), ""))
-			require.Error(t, err, "%q", text)
-			assert.Equal(t, want, http1.Requests.Load(), "%s %q: %v", method, text, err)
-		}
-	}
-}
-
 // bomb is a response of unreasonable size.
 type bomb struct {
 	http1   func(*faults.Conn)
@@ -343,7 +250,6 @@ func megabytes() int {
 	return 9
 }
 
-// times returns s repeated n times.
 func times(n int, s string) string { return strings.Repeat(s, n) }
 
 // flood sends text and then, if more is not empty, more until the client
@@ -356,13 +262,11 @@ func flood(answers bool, limit int64, text, more string) bomb {
 	}}
 }
 
-// http1Bombs returns bombs over HTTP/1.
 func http1Bombs() map[string]bomb {
 	const line = "HTTP/1.1 503 Bomb"
 	chunked := line + "\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n"
 	early := "HTTP/1.1 103 Early Hints\r\n"
 	return map[string]bomb{
-		"line of 1 MB": flood(true, noBound, line+"\r\nX: "+times(kilo*kilo, "x")+emptyBody, ""),
 		"large line": flood(
 			true, noBound, line+"\r\nX: "+times(megabytes()*kilo*kilo, "x")+emptyBody, ""),
 		"line of 11 MB": flood(
@@ -371,8 +275,6 @@ func http1Bombs() map[string]bomb {
 		"100,000 lines": flood(
 			true, noBound, line+times(100_000, "\r\nX-Line: xxxxxxxx")+emptyBody, ""),
 		"endless lines":         flood(false, 0, line, "\r\nX-Line: xxxxxxxx"),
-		"endless folded line":   flood(false, 0, line+"\r\nX-Line: x", "\r\n x"),
-		"endless name":          flood(false, 0, line+"\r\n", "X"),
 		"reason phrase of 1 MB": flood(true, noBound, line+times(kilo*kilo, "x")+emptyBody, ""),
 		"endless reason phrase": flood(false, 0, line, "x"),
 		"endless 1xx":           flood(false, 0, "", early+"\r\n"),
@@ -383,22 +285,16 @@ func http1Bombs() map[string]bomb {
 		"endless extension":    flood(true, 0, chunked+"1;", "x=y;"),
 		"chunks of extensions": flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
 		"endless trailer line": flood(true, 0, chunked+"0\r\nX: ", "x"),
-		"endless trailers":     flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
 		"endless body":         flood(true, 0, line+"\r\n\r\n", "x"),
 	}
 }
 
-// http2Bombs returns bombs of one frame of each kind over HTTP/2.
 func http2Bombs() map[string]bomb {
 	const pseudo, field = "\x00\x07:status\x03503", "\x00\x01x\x01y"
 	block := func(text string) func(faults.Stream) {
 		return func(s faults.Stream) { s.HeaderBlock(true, []byte(text)) }
 	}
-	large := func(n int) func(faults.Stream) {
-		return func(s faults.Stream) { s.Header(true, ":status", "503", "x", times(n, "x")) }
-	}
 	return map[string]bomb{
-		"header of 1 MB": {http2: large(kilo * kilo), answers: true, limit: noBound},
 		"large fields": {http2: func(s faults.Stream) {
 			fields := []string{":status", "503"}
 			for i := range megabytes() {
@@ -406,7 +302,9 @@ func http2Bombs() map[string]bomb {
 			}
 			s.Header(true, fields...)
 		}, answers: true, limit: noBound},
-		"header of 11 MB": {http2: large(11 * kilo * kilo), limit: noBound},
+		"header of 11 MB": {http2: func(s faults.Stream) {
+			s.Header(true, ":status", "503", "x", times(11*kilo*kilo, "x"))
+		}, limit: noBound},
 		"100,000 fields": {
 			http2: block(pseudo + times(100_000, field)), answers: true, limit: noBound},
 		"1,000,000 fields": {http2: block(pseudo + times(1_000_000, field))},
@@ -415,13 +313,6 @@ func http2Bombs() map[string]bomb {
 		"one field a million times": {
 			http2: block(
 				pseudo + "\x40\x01x\x7f\xa1\x1e" + times(4000, "x") + times(1_000_000, "\xbe"))},
-	}
-}
-
-// http2Floods returns bombs of several frames of a kind over HTTP/2.
-func http2Floods() map[string]bomb {
-	const pseudo, field = "\x00\x07:status\x03503", "\x00\x01x\x01y"
-	return map[string]bomb{
 		"endless CONTINUATION": {http2: func(s faults.Stream) {
 			s.Frame(faults.FrameHeaders, 0, s.ID, []byte(pseudo))
 			for s.Frame(faults.FrameContinue, 0, s.ID, []byte(times(1000, field))) {
@@ -471,9 +362,7 @@ func TestEndlessResponsesEndSoon(t *testing.T) {
 				sendToBomb(t, b, srv, faults.Base(t, nil), method)
 			})
 		}
-		http2 := http2Bombs()
-		maps.Copy(http2, http2Floods())
-		for name, b := range http2 {
+		for name, b := range http2Bombs() {
 			t.Run("HTTP/2/"+method+"/"+name, func(t *testing.T) {
 				sendToBomb(t, b, faults.HTTP2(t, b.http2).Server, faults.HTTP2Base(t), method)
 			})
@@ -481,14 +370,11 @@ func TestEndlessResponsesEndSoon(t *testing.T) {
 	}
 }
 
-// sendToBomb sends a request to a server that responds with b.
 func sendToBomb(t *testing.T, b bomb, srv *faults.Server, base *http.Transport, method string) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	policy := contract.RetryEvery(0)
-	policy.MaxAttempts = 2
 	base.MaxResponseHeaderBytes = cmp.Or(b.limit, kilo*kilo)
-	resp, err := contract.With(t, base, policy).
+	resp, err := contract.With(t, base, twoAttempts).
 		RoundTrip(contract.Request(t, method, srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 

@@ -60,8 +60,7 @@ func TestWindowsErrors(t *testing.T) {
 			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, tt.err), "%v", tt.err)
 			sent := map[httpretry.Outcome]int{final: 1, transient: 1, unprocessed: 5}[tt.want]
 			base := contract.Play(contract.Fails(tt.err))
-			_, err := contract.With(t, base, contract.RetryEvery(0)).
-				RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
+			err := sendFails(t, retrying(t, base), newRequest(t, "POST", "text"))
 			require.ErrorIs(t, err, tt.err)
 			assert.Len(t, base.Attempts(), sent)
 		})

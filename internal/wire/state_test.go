@@ -47,7 +47,6 @@ func play(t *testing.T, options Options, events string) *player {
 	return p
 }
 
-// playAll plays the events of each name.
 func playAll(t *testing.T, options Options, all map[string]string) {
 	t.Helper()
 	for name, events := range all {
