@@ -415,3 +415,12 @@ func TestMisdirected(t *testing.T) {
 		assert.Equal(t, tt.want, httpretry.Classify(nil, resp, nil), name)
 	}
 }
+
+// newHeader returns a header of names and values in turn.
+func newHeader(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}

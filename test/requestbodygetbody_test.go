@@ -160,7 +160,7 @@ func TestGetBodyIsHidden(t *testing.T) {
 			script := contract.Play(refused, s200)
 			var base http.RoundTripper = script
 			if tt.wraps != nil {
-				base = &unwrappable{script, tt.wraps}
+				base = httpretry.Through(script, tt.wraps)
 			}
 			req := contract.Request(t, tt.method, tt.url, "text")
 			if tt.stream {
