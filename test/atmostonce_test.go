@@ -917,23 +917,11 @@ func TestCancelOnAConnection(t *testing.T) {
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	for _, byChannel := range []bool{false, true} {
-		ctx, cancel := context.WithCancel(t.Context())
-		channel := make(chan struct{})
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			GotConn: func(httptrace.GotConnInfo) {
-				if byChannel {
-					close(channel)
-				} else {
-					cancel()
-				}
-			}})
-		req := contract.Request(t, "POST", srv.URL, "body").WithContext(ctx)
-		req.Cancel = channel //nolint:staticcheck // http.Client sets it for its Timeout
+		req := cancelAtConnection(t, contract.Request(t, "POST", srv.URL, "body"), byChannel)
 		transport := noLayer.transport(t, srv.Client().Transport)
 		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
 		require.ErrorContains(t, err, "canceled")
 		assert.False(t, httpretry.IsUnprocessed(err))
-		cancel()
 	}
 }
 

@@ -223,28 +223,34 @@ func TestCancelOfTheRequestItself(t *testing.T) {
 	})
 	for _, method := range []string{"GET", "POST"} {
 		for _, byChannel := range []bool{false, true} {
-			ctx, cancel := context.WithCancel(t.Context())
-			channel := make(chan struct{})
-			ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-				GotConn: func(httptrace.GotConnInfo) {
-					if byChannel {
-						close(channel)
-					} else {
-						cancel()
-					}
-				}})
 			base := new(http.Transport)
-			req := contract.Request(t, method, srv.URL, "").WithContext(ctx)
-			//nolint:staticcheck // http.Client sets it for its Timeout
-			req.Cancel = channel
+			req := cancelAtConnection(t, contract.Request(t, method, srv.URL, ""), byChannel)
 			err := sendFails(t, noLayer.transport(t, base), req)
 			require.ErrorContains(t, err, "canceled")
 			assert.NotContains(t, err.Error(), "another request")
 			assert.Equal(t, !byChannel, errors.Is(err, context.Canceled))
 			base.CloseIdleConnections()
-			cancel()
 		}
 	}
+}
+
+// cancelAtConnection returns a copy of req that is canceled when it gets a connection,
+// by its Cancel or by its context.
+func cancelAtConnection(t *testing.T, req *http.Request, byChannel bool) *http.Request {
+	ctx, cancel := context.WithCancel(req.Context())
+	t.Cleanup(cancel)
+	channel := make(chan struct{})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) {
+			if byChannel {
+				close(channel)
+			} else {
+				cancel()
+			}
+		}})
+	req = req.WithContext(ctx)
+	req.Cancel = channel //nolint:staticcheck // http.Client sets it for its Timeout
+	return req
 }
 
 // A hook may be canceled by a context of its own, such as that of a shutdown, or end a
