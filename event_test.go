@@ -670,7 +670,7 @@ func TestObservers(t *testing.T) {
 			Base: contract.Play(s503, s200), Policy: contract.RetryEvery(0), Observe: observe})
 		contract.Send(t, transport, newGet(t).WithContext(ctx))
 		for _, end := range []string{"7 1 none", "7 2 success"} {
-			for _, name := range strings.Split(called, "") {
+			for name := range strings.SplitSeq(called, "") {
 				want = append(want, name+end)
 			}
 		}

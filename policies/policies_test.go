@@ -344,10 +344,10 @@ func TestReads(t *testing.T) {
 					assert.Contains(t, string(content), "| `"+fmt.Sprintf(tt.call, quoted)+"` |")
 				}
 			}
-			for _, path := range strings.Fields(tt.reads) {
+			for path := range strings.FieldsSeq(tt.reads) {
 				assert.True(t, tt.policy.Idempotent(post(t, path)), path)
 			}
-			for _, path := range strings.Fields(tt.writes) {
+			for path := range strings.FieldsSeq(tt.writes) {
 				req := post(t, path)
 				assert.False(t, tt.policy.Idempotent(req), path)
 				req.Header.Set("Idempotency-Key", "k")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -290,16 +291,17 @@ func TestCloseDuringAProbe(t *testing.T) {
 func TestFirstWithdrawalsInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := map[string]*farServer{}
-		slots := "*3\r\n"
+		var slots strings.Builder
+		slots.WriteString("*3\r\n")
 		for i, addr := range []string{"192.0.2.1:6379", "192.0.2.2:6379", "192.0.2.3:6379"} {
 			nodes[addr] = newFarServer(t, 20*time.Millisecond)
-			slots += fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n*2\r\n+%s\r\n:6379\r\n",
-				i*5462, min(i*5462+5461, 16383), addr[:len(addr)-5])
+			slots.WriteString(fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n*2\r\n+%s\r\n:6379\r\n",
+				i*5462, min(i*5462+5461, 16383), addr[:len(addr)-5]))
 		}
 		for _, node := range nodes {
 			node.Server().SetPreHook(func(p *server.Peer, name string, _ ...string) bool {
 				if name == "CLUSTER" {
-					p.WriteRaw(slots)
+					p.WriteRaw(slots.String())
 				}
 				return name == "CLUSTER"
 			})
