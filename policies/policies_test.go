@@ -260,15 +260,15 @@ func TestSlack(t *testing.T) {
 	)
 }
 
-// TestReads checks which POSTs are idempotent: those of patterns, those of the
-// policies that the README of examples/sdks has, and those of other services.
+// TestReads checks which POSTs are idempotent. A call must be in the README of
+// examples/sdks.
 func TestReads(t *testing.T) {
 	content, err := os.ReadFile("../examples/sdks/README.md")
 	require.NoError(t, err)
 	for name, tt := range map[string]struct {
 		patterns      string
 		policy        httpretry.Policy // if there are no patterns
-		call          string           // the README's, with the patterns
+		call          string           // %s stands for the patterns
 		reads, writes string
 	}{
 		"a segment": {

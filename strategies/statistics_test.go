@@ -341,6 +341,7 @@ func TestSpecialChecksRejectFlawedStrategies(t *testing.T) {
 
 	short := strategies.FullJitter{Base: 7 * time.Millisecond, Rand: source(1)}
 	long := strategies.FullJitter{Base: time.Second, Max: time.Minute, Rand: source(1)}
-	shortWaits, longWaits := collect(1000, 8, eachOf(short)), collect(1000, 8, eachOf(long))
+	shortWaits := collect(1000, waitsEach, eachOf(short))
+	longWaits := collect(1000, waitsEach, eachOf(long))
 	assert.Error(t, checkScale(shortWaits, longWaits, 1000.0/7), "a Max that does not scale")
 }

@@ -62,8 +62,8 @@ func TestTake(t *testing.T) {
 		func() { strategies.Take(s, -1) })
 }
 
-// TestDefaultOfIsDecorrelatedV2 is about Capped and FastFirst, whose defaults
-// use the shared source.
+// Capped and FastFirst are missing, because their defaults use the shared source:
+// see TestDefaultOfIsDecorrelatedV2.
 func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 	const base, median, limit = 100 * time.Millisecond, 500 * time.Millisecond, 30 * time.Second
 	exponential := strategies.Exponential{Base: base, Factor: 2, Max: limit}

@@ -334,3 +334,17 @@ func TestRace(t *testing.T) {
 	assert.False(t, table.Active(host, after(11)))
 	assert.Zero(t, generation(&table))
 }
+
+// A request allocates nothing here, whether or not its host is cooling down.
+func TestAllocations(t *testing.T) {
+	for _, cooling := range []string{host, other} {
+		var table cooldown.Table
+		begin(&table, cooling, start, time.Hour, time.Second)
+		// On 386, a Quiet on the stack would escape to the atomic functions.
+		quiet := new(cooldown.Quiet)
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
+			table.Generation(host, quiet)
+			table.Active(host, start)
+		}), cooling)
+	}
+}

@@ -414,6 +414,23 @@ func TestRewindIsBounded(t *testing.T) {
 	}
 }
 
+// A body that GetBody returns too late is closed.
+func TestLateBodyIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := newText("late")
+		b := replaceable(newText("text"), func() (io.ReadCloser, error) {
+			time.Sleep(time.Hour)
+			return late, nil
+		})
+		b.Open(false)
+		require.True(t, b.Pin())
+		assert.False(t, b.Rewind(bounded.Signal{}, time.Minute))
+		time.Sleep(2 * time.Hour)
+		closesOnce(t, late)
+		b.Abort()
+	})
+}
+
 // If the wait for GetBody ends just as GetBody returns, its body is either used
 // or closed.
 func TestRewindEndsWithGetBody(t *testing.T) {

@@ -263,6 +263,10 @@ func TestLastAttempt(t *testing.T) {
 	assert.Equal(t, "some text", readAll(t, b.Open(true)))
 	assert.False(t, b.Pin(), "all of it was read")
 	b.Abort()
+
+	s = newText("some text")
+	prepare(s, 100).Finish()
+	assert.EqualValues(t, 1, s.closes.Load(), "no attempt was made")
 }
 
 // A source that has failed is not read again, and its failure is that of every

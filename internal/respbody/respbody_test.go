@@ -76,7 +76,18 @@ func discard(resp *http.Response, r respbody.Releaser) time.Duration {
 	return respbody.Discard(resp, r, bounded.MaxTime, bounded.Signal{})
 }
 
-// TestDrainIsPartOfTheWait and TestCancelDuringDrain have bodies that block.
+// An empty body holds no connection, but its context is released.
+func TestDiscardEmpty(t *testing.T) {
+	for _, empty := range []io.ReadCloser{
+		nil, http.NoBody, io.NopCloser(strings.NewReader("text"))} {
+		released := new(releases)
+		assert.Zero(t, discard(&http.Response{Body: empty}, released))
+		assert.EqualValues(t, 1, released.n.Load())
+	}
+}
+
+// TestDrainIsPartOfTheWait and TestCancelDuringDrain, in ../../test, have bodies
+// that block.
 func TestDiscard(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

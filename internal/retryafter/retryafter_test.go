@@ -43,8 +43,8 @@ func parse(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 // waits are the waits that the values of a header ask for, or none.
 type waits map[string]time.Duration
 
-// check adds rest, which are names and values of other headers, to the header
-// with each value.
+// check sends each value in the header name, followed by rest, which are further
+// names and values.
 func (w waits) check(t *testing.T, name string, rest ...string) {
 	t.Helper()
 	for value, want := range w {
@@ -334,8 +334,8 @@ func TestParseCountsFromTheResponsesDate(t *testing.T) {
 			check(t, "Retry-After", "Date", date(-489*time.Second), "Age", age)
 	}
 	// A date that is not valid, or in another zone, does not count, nor does a second one.
-	for _, invalid := range []string{"today", "", "Tuesday, 06-May-25 07:08:09 PST", date(0)} {
-		waits{later: time.Minute}.check(t, "Retry-After", "Date", invalid, "Date", later)
+	for _, first := range []string{"today", "", "Tuesday, 06-May-25 07:08:09 PST", date(0)} {
+		waits{later: time.Minute}.check(t, "Retry-After", "Date", first, "Date", later)
 	}
 	wait, _ := parse(http.Header{"Date": {}, "Retry-After": {later}}, here)
 	assert.Equal(t, time.Minute, wait)
