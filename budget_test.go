@@ -354,7 +354,8 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 			wg.Go(func() {
 				for i, host := range hostNames(3000) {
 					for _, h := range []string{host, fmt.Sprintf("often-%d.test", i%3)} {
-						contract.Send(t, transport, contract.Request(t, "GET", "http://"+h+"/", ""))
+						req := contract.Request(t, "GET", "http://"+h+"/", "")
+						assert.NoError(t, exchange(t, transport, req))
 					}
 				}
 			})
@@ -678,14 +679,14 @@ func TestKeyOfAContextsPolicy(t *testing.T) {
 		"GET a.test/": {httpretry.WithPolicyFunc(t.Context(), same),
 			httpretry.WithoutRetries(t.Context())},
 	} {
-		for _, ctx := range ctxs {
+		for i, ctx := range ctxs {
 			events := new(contract.Record)
 			contract.Send(t, contract.New(t, httpretry.Config{
 				Base: contract.Play(s200), Observe: events.Observe,
 				Policies: map[string]httpretry.Policy{"GET a.test/": {}},
 			}), newGet(t).WithContext(ctx))
 			require.Len(t, events.Events, 1)
-			assert.Equal(t, want, events.Events[0].Attempt.PolicyKey)
+			assert.Equal(t, want, events.Events[0].Attempt.PolicyKey, "context %d", i)
 		}
 	}
 }

@@ -295,7 +295,8 @@ func TestInvalidPolicyOfAContext(t *testing.T) {
 	}
 }
 
-// If the function panics, the request's body is closed.
+// A nil function panics at once. If a function panics, the request's body is
+// closed.
 func TestPolicyFuncPanics(t *testing.T) {
 	assert.PanicsWithValue(t, "httpretry: WithPolicyFunc: nil function",
 		func() { httpretry.WithPolicyFunc(t.Context(), nil) })

@@ -369,7 +369,7 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 			base, events := contract.Play(s503), new(contract.Record)
 			cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
 			cfg.Policy.MaxElapsed = limit
-			if limit == 0 { // either of the two needs the start
+			if limit == 0 { // an Observe needs the start, too
 				cfg.Observe = events.Observe
 			}
 			transport := contract.New(t, cfg)
@@ -584,7 +584,8 @@ func TestErrorOfAnUnprocessedAttempt(t *testing.T) {
 
 	_, err = transport.RoundTrip(newGet(t))
 	assert.Equal(t, late, err)
-	assert.True(t, (&httpretry.Error{Err: late}).Timeout(), "of several attempts")
+	layered := fmt.Errorf("layer: %w", late)
+	assert.True(t, (&httpretry.Error{Err: layered}).Timeout(), "of several attempts")
 }
 
 // The error of a single attempt is Base's own if the caller cancels after the

@@ -465,8 +465,8 @@ func ExampleMiddleware() {
 	// requests to the bank: 5
 }
 
-// Routers take middleware as functions, such as this one. The service's callers
-// count their retries in a header of their own.
+// Wrap is a middleware as routers take it. The service's callers count their
+// retries in a header of their own.
 func ExampleMiddlewareConfig() {
 	middleware := httpretry.MiddlewareConfig{Headers: []string{"X-Try"}}.Wrap
 
@@ -479,7 +479,13 @@ func ExampleMiddlewareConfig() {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		showResult(client.Do(req))
+		resp, err := client.Do(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		fmt.Println(httpretry.ResultOf(resp))
 	}))
 
 	r := httptest.NewRequest(http.MethodGet, "/pay", nil)
@@ -569,7 +575,7 @@ func (openBreaker) RoundTrip(req *http.Request) (*http.Response, error) {
 func Example_uploadProgress() {
 	srv := unreliable(1)
 	defer srv.Close()
-	info, err := os.Stat("LICENSE")
+	info, err := os.Stat("LICENSE") // so short that one Read returns all of it
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -659,7 +665,6 @@ func ExamplePolicy_resume() {
 	}
 
 	client := &http.Client{Transport: transport}
-
 	show(client.Get(srv.URL))
 	// Output:
 	// request: Range "", If-Range ""

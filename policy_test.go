@@ -389,30 +389,33 @@ func requireLongest(t *testing.T, want time.Duration, wait func(t *testing.T) ti
 func TestBackoffWhileTheHostFails(t *testing.T) {
 	watched := httpretry.Policy{AttemptTimeout: time.Hour} // no request is plain
 	type transport = *httpretry.RetryTransport
-	// A script of one step is for a POST, which is not retried.
-	sends := func(scripts ...script) func(*testing.T, transport) {
+	type request struct {
+		method string
+		steps  script
+	}
+	sends := func(requests ...request) func(*testing.T, transport) {
 		return func(t *testing.T, transport transport) {
-			for _, steps := range scripts {
-				method := "GET"
-				if len(steps) == 1 {
-					method = "POST"
-				}
-				req := contract.Request(t, method, "http://a.test/", "")
-				_ = exchange(t, transport, contract.Play(steps...).For(req))
+			for _, r := range requests {
+				req := contract.Request(t, r.method, "http://a.test/", "")
+				_ = exchange(t, transport, contract.Play(r.steps...).For(req))
 			}
 		}
 	}
+	fails := request{"POST", script{s503}} // it is not retried
 	for name, tt := range map[string]struct {
 		want   time.Duration
 		before func(*testing.T, transport)
 	}{
 		"no failure":                    {shortWait, sends()},
-		"a failure that is not retried": {longWait, sends(script{s503})},
-		"an error":                      {longWait, sends(script{reset})},
-		"a success":                     {shortWait, sends(script{s503}, script{s200})},
-		"a success that is not 2xx":     {shortWait, sends(script{s503}, script{s404})},
-		"a retry that succeeds":         {shortWait, sends(script{s503, s200})},
-		"a retry that fails":            {longWait, sends(script{s200}, script{s503, s503, s503})},
+		"a failure that is not retried": {longWait, sends(fails)},
+		"an error":                      {longWait, sends(request{"POST", script{reset}})},
+		"a success": {shortWait,
+			sends(fails, request{"GET", script{s200}})},
+		"a success that is not 2xx": {shortWait,
+			sends(fails, request{"GET", script{s404}})},
+		"a retry that succeeds": {shortWait, sends(request{"GET", script{s503, s200}})},
+		"a retry that fails": {longWait, sends(
+			request{"GET", script{s200}}, request{"GET", script{s503, s503, s503}})},
 		"a failure of another host": {shortWait, func(t *testing.T, transport transport) {
 			req := contract.Request(t, "POST", "http://b.test/", "")
 			contract.Send(t, transport, contract.Play(s503).For(req))

@@ -292,11 +292,12 @@ func replaced(body io.ReadCloser, read io.Reader) io.ReadCloser {
 	}{read, body}
 }
 
-// In these cases, the caller gets the error of Base's own body, and no Event is
+// In these cases, the caller gets what Base's own body returns, and no Event is
 // for that.
 func TestResumeNever(t *testing.T) {
 	classifyAs := func(outcome httpretry.Outcome) func(*httpretry.Policy) {
 		return func(p *httpretry.Policy) {
+			// The response itself is not retried.
 			p.Backoff, p.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
 			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
 				return outcome
@@ -609,23 +610,23 @@ func TestResumeLimits(t *testing.T) {
 func TestResumeProgress(t *testing.T) {
 	const chunk = 64 << 10
 	for name, tt := range map[string]struct {
-		cuts     []int
-		attempts int
-		elapsed  time.Duration
-		waits    []int // in seconds
-		reason   httpretry.Reason
+		cuts        []int
+		maxAttempts int
+		maxElapsed  time.Duration
+		waits       []int // in seconds
+		reason      httpretry.Reason
 	}{
 		"success": {[]int{chunk, 10, chunk - 1, chunk, 5, chunk, chunk}, 4, 0,
 			[]int{1, 2, 4, 1, 2, 1, 1}, httpretry.ReasonSuccess},
-		"at first": {[]int{chunk, 0, 0, 0, 0}, 3, 0, []int{1, 2}, httpretry.ReasonAttempts},
-		"later":    {[]int{10, chunk, 0, 0, 0}, 3, 0, []int{1, 1, 2}, httpretry.ReasonAttempts},
+		"progress at first": {[]int{chunk, 0, 0, 0, 0}, 3, 0, []int{1, 2}, httpretry.ReasonAttempts},
+		"progress later":    {[]int{10, chunk, 0, 0, 0}, 3, 0, []int{1, 1, 2}, httpretry.ReasonAttempts},
 		"without end": {slices.Repeat([]int{chunk}, 15), 3, 10500 * time.Millisecond,
 			slices.Repeat([]int{1}, 10), httpretry.ReasonMaxElapsed},
 	} {
 		contract.Bubble(t, name, func(t *testing.T) {
 			o, policy, events := newOrigin(1<<20, tt.cuts...), resuming(), new(contract.Record)
 			policy.Backoff = strategies.Exponential{Base: time.Second, Max: time.Hour}
-			policy.MaxAttempts, policy.MaxElapsed = tt.attempts, tt.elapsed
+			policy.MaxAttempts, policy.MaxElapsed = tt.maxAttempts, tt.maxElapsed
 			got, err := readAll(t, o, get(t, contract.Recorded(t, o, policy, events)))
 			var waits []int
 			for _, e := range events.Events {

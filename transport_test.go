@@ -208,8 +208,8 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 		"PUT":        contract.Request(t, "PUT", "http://a.test/", "body"),
 		"keyed POST": keyed,
 	} {
-		for _, by := range []*http.Request{nil, req, req.WithContext(req.Context())} {
-			want := &http.Response{StatusCode: 200, Body: http.NoBody, Request: by}
+		for _, bases := range []*http.Request{nil, req, req.WithContext(req.Context())} {
+			want := &http.Response{StatusCode: 200, Body: http.NoBody, Request: bases}
 			base := contract.BaseFunc(func(sent *http.Request) (*http.Response, error) {
 				assert.Same(t, req, sent, name)
 				return want, nil
@@ -569,7 +569,7 @@ func TestCloseIdleConnections(t *testing.T) {
 	client.CloseIdleConnections()
 }
 
-// Hazard G1, G4: a cancel ends a wait at once, in either way.
+// Hazard G1, G4: a cancel of the context, or by Request.Cancel, ends a wait at once.
 func TestCancelDuringWait(t *testing.T) {
 	cause := errors.New("the user closed the window")
 	for text, tt := range map[string]struct {
