@@ -67,7 +67,7 @@ func (w *watched) allowed(by string) (n int) {
 }
 
 // requireDecidedBy makes retries until a certain budget decides, and waits for
-// the log of that, which has a line for each change.
+// the log of that. After an even number of lines, the shared budget decides.
 func (w *watched) requireDecidedBy(t testing.TB, by string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -330,16 +330,18 @@ func TestCrash(t *testing.T) {
 // nothing. That is true for either budget.
 func TestRetriesThatSucceed(t *testing.T) {
 	for strict, want := range map[bool]int{false: 4, true: 0} {
-		forBothBudgets(t, func(t *testing.T, s *farServer, by string) {
-			b := s.watch(t, redisbudget.Config{Strict: strict})
-			require.Equal(t, 5, withdrawn(t, b, target, 10))
-			time.Sleep(4 * time.Second) // longer than a slot
-			for range 2 {
-				succeedAfter(b, failed(target))
-			}
-			time.Sleep(2 * flushInterval)
-			assert.Equal(t, want, withdrawn(t, b, target, 10), "strict: %v", strict)
-			assert.Equal(t, 5+want, b.allowed(by))
+		t.Run(fmt.Sprintf("strict=%v", strict), func(t *testing.T) {
+			forBothBudgets(t, func(t *testing.T, s *farServer, by string) {
+				b := s.watch(t, redisbudget.Config{Strict: strict})
+				require.Equal(t, 5, withdrawn(t, b, target, 10))
+				time.Sleep(4 * time.Second) // longer than a slot
+				for range 2 {
+					succeedAfter(b, failed(target))
+				}
+				time.Sleep(2 * flushInterval)
+				assert.Equal(t, want, withdrawn(t, b, target, 10))
+				assert.Equal(t, 5+want, b.allowed(by))
+			})
 		})
 	}
 }

@@ -110,7 +110,7 @@ func freeAddr(t testing.TB) string {
 	return ""
 }
 
-// host is that of all servers.
+// All servers listen on host.
 const host = "127.0.0.1"
 
 func port(addr string) string { return addr[len(host)+1:] }

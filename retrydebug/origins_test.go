@@ -193,8 +193,8 @@ func TestDocumentedJSON(t *testing.T) {
 	})
 }
 
-// The package documentation describes each field of the JSON. readJSON finds
-// others.
+// The package documentation describes each field of the JSON. readJSON fails if a
+// response has another one.
 func TestDocumentedFields(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)

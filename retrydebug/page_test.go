@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,4 +219,14 @@ func TestShare(t *testing.T) {
 			LastFailureAt: time.Now(), Budgets: []httpretry.BudgetStatus{b}}), ""))[1]
 		assert.Equal(t, want, row[1]+" "+row[2])
 	}
+}
+
+// Responses may be made at the same time.
+func TestConcurrentUse(t *testing.T) {
+	h := show(many(50, "a")...)
+	var wg sync.WaitGroup
+	for _, query := range []string{"", "", "?format=json", "?format=json"} {
+		wg.Go(func() { assert.Equal(t, 200, ask(h, "GET", query).Code) })
+	}
+	wg.Wait()
 }

@@ -53,6 +53,7 @@ func TestPrivate(t *testing.T) {
 	assert.Equal(t, 1, server.count())
 }
 
+// newHTTP3 returns a transport that sends requests over HTTP/3.
 func newHTTP3(ca *x509.CertPool, cfg *quic.Config) (*httpretry.RetryTransport, error) {
 	return httpretry.New(httpretry.Config{
 		Base:   &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: ca}, QUICConfig: cfg},

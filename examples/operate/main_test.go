@@ -57,6 +57,9 @@ func TestReadme(t *testing.T) {
 	for i, change := range changes {
 		text = regexp.MustCompile(`"search.test":.*`).ReplaceAllLiteral(text, []byte(change[1]))
 		require.NoError(t, os.WriteFile(file, text, 0o600))
+		if i == len(changes)-1 { // with a mistake
+			await(t, lines, "All policies remain as they are:")
+		}
 		await(t, lines, effects[i])
 	}
 	out.Close()

@@ -143,6 +143,7 @@ func TestConditions(t *testing.T) {
 		"POST /storage/v1/b/bucket/o/a/rewriteTo/b/bucket/o/b?ifSourceGenerationMatch=1": false,
 		"PATCH /storage/v1/b/bucket/o/a?ifMetagenerationMatch=1":                         true,
 		"PATCH /storage/v1/b/bucket/o/a":                                                 false,
+		"DELETE /storage/v1/b/bucket/o/a":                                                true,
 	} {
 		method, uri, _ := strings.Cut(request, " ")
 		assert.Equal(t, want, idempotent(httptest.NewRequest(method, uri, nil)), request)
