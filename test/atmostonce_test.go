@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
@@ -108,7 +107,7 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 						want = tt.unknown
 					}
 					if want < tt.want { // though the server says that it did nothing
-						require.ErrorContains(t, err, "httpretry.Through", "which prevents that")
+						require.ErrorContains(t, err, "httpretry.Through", "it names the remedy")
 					}
 					assert.Equal(t, want, srv.Requests.Load(), "deliveries; %v", err)
 				})
@@ -210,7 +209,8 @@ func TestRequestsInsideTransport(t *testing.T) {
 					return known.RoundTrip(req)
 				}))
 		},
-		// The attempt that shows that the host speaks HTTP/2 is stopped all the same.
+		// An attempt whose connection shows that the host speaks HTTP/2 is stopped and
+		// sent anew, though its context is detached.
 		"a protocol that detaches the context": func(base *http.Transport) {
 			base.RegisterProtocol(
 				"https", contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -276,16 +276,18 @@ func TestNothingWritten(t *testing.T) {
 		transport := contract.New(t, httpretry.Config{Base: base})
 		for _, k := range []kind{kindPostEmpty, kindPost, kindPostGetBody} {
 			for _, method := range []string{"POST", "PUT"} {
-				req := (&scene{url: srv.URL}).request(t, k)
-				req.Method = method
-				contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
-				broken.Store(true)
-				sent.Store(0)
-				resp := contract.Send(t, transport,
-					req.WithContext(httpretry.WithoutRetries(req.Context())))
-				assert.False(t, broken.Load(), "a write has failed")
-				assert.EqualValues(t, 1, sent.Load())
-				contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
+				t.Run(fmt.Sprintf("TLS=%t/%s/%s", secure, k, method), func(t *testing.T) {
+					req := k.request(t, srv.URL)
+					req.Method = method
+					contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
+					broken.Store(true)
+					sent.Store(0)
+					resp := contract.Send(t, transport,
+						req.WithContext(httpretry.WithoutRetries(req.Context())))
+					assert.False(t, broken.Load(), "a write has failed")
+					assert.EqualValues(t, 1, sent.Load())
+					contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
+				})
 			}
 		}
 	}
@@ -301,31 +303,39 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 	} {
 		for _, k := range []kind{
 			kindPostEmpty, kindPost, kindPostGetBody, kindPostStreamed} {
-			t.Run(name+"/"+string(k), func(t *testing.T) {
-				var requests atomic.Int32
-				srv := faults.Listen(t, func(c *faults.Conn) {
-					c.ServeFrames(func(_, flags byte, id uint32, _ []byte) bool {
-						switch stream := (faults.Stream{Conn: c, ID: id}); {
-						case id == 0 || flags&faults.FlagEndStream == 0: // the body is yet to come
-						case requests.Add(1) == 2:
-							stream.Respond(204)
-						default:
-							answer(stream)
-						}
-						return true
+			for _, by := range []string{"MaxAttempts", "WithoutRetries"} {
+				t.Run(name+"/"+string(k)+"/"+by, func(t *testing.T) {
+					var requests atomic.Int32
+					srv := faults.Listen(t, func(c *faults.Conn) {
+						c.ServeFrames(func(_, flags byte, id uint32, _ []byte) bool {
+							switch stream := (faults.Stream{Conn: c, ID: id}); {
+							case id == 0 || flags&faults.FlagEndStream == 0:
+								// the body is yet to come
+							case requests.Add(1) == 2:
+								stream.Respond(204)
+							default:
+								answer(stream)
+							}
+							return true
+						})
 					})
+					req, policy := k.request(t, srv.URL()), contract.RetryEvery(0)
+					if by == "MaxAttempts" {
+						policy.MaxAttempts = 1
+					} else {
+						req = req.WithContext(httpretry.WithoutRetries(req.Context()))
+					}
+					transport := contract.With(t, faults.HTTP2Base(t), policy)
+					if name == "GOAWAY(0)" && k != kindPostStreamed {
+						contract.Send(t, transport, req)
+						assert.EqualValues(t, 2, requests.Load())
+						return
+					}
+					err := sendFails(t, transport, req)
+					require.ErrorContains(t, err, strings.TrimSuffix(name, "(0)"))
+					assert.EqualValues(t, 1, requests.Load())
 				})
-				req := (&scene{url: srv.URL()}).request(t, k)
-				transport := contract.With(t, faults.HTTP2Base(t), httpretry.Policy{MaxAttempts: 1})
-				if name == "GOAWAY(0)" && k != kindPostStreamed {
-					contract.Send(t, transport, req)
-					assert.EqualValues(t, 2, requests.Load())
-					return
-				}
-				err := sendFails(t, transport, req)
-				require.ErrorContains(t, err, strings.TrimSuffix(name, "(0)"))
-				assert.EqualValues(t, 1, requests.Load())
-			})
+			}
 		}
 	}
 }
@@ -912,14 +922,10 @@ func testLeavesRequest(t *testing.T, http2, whileDialing bool, body string, laye
 // Hazard C8: over HTTP/2, a request that is canceled once it has a connection may still
 // be written.
 func TestCancelOnAConnection(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
+	srv, base := newTLSServer(t, true, http.NotFound)
 	for _, byChannel := range []bool{false, true} {
 		req := cancelAtConnection(t, contract.Request(t, "POST", srv.URL, "body"), byChannel)
-		transport := noLayer.transport(t, srv.Client().Transport)
-		_, err := transport.RoundTrip(req) //nolint:bodyclose // it fails
+		err := sendFails(t, noLayer.transport(t, base), req)
 		require.ErrorContains(t, err, "canceled")
 		assert.False(t, httpretry.IsUnprocessed(err))
 	}
@@ -1313,7 +1319,7 @@ func TestIdleConnectionThatWasReset(t *testing.T) {
 				}
 				transport := contract.With(t, base, httpretry.Policy{Budget: contract.UsedUp{}})
 				contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), ""))
-				req := (&scene{url: srv.URL()}).request(t, k)
+				req := k.request(t, srv.URL())
 				contract.Send(t, transport, req.WithContext(srv.Context))
 				assert.EqualValues(t, 2, srv.Requests.Load())
 			})

@@ -273,6 +273,25 @@ func TestAttemptContextEnds(t *testing.T) {
 	}
 }
 
+// The end of an attempt does not affect the body of the next attempt.
+func TestTimeoutsInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := contract.RetryEvery(0)
+		policy.AttemptTimeout, policy.MaxAttempts = time.Millisecond, 5000
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "text", string(body))
+			_ = req.Body.Close()
+			<-req.Context().Done()
+			return nil, context.Cause(req.Context())
+		})
+		err := sendFails(t, contract.With(t, base, policy),
+			contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")))
+		require.ErrorContains(t, err, "after 5000 attempts")
+	})
+}
+
 // Hazard 0.4, E1, E2: a body of 5 MB that takes a second, and events that
 // arrive for a day, outlive the timeout of their attempt, also after a retry.
 func TestAttemptTimeoutSparesResponses(t *testing.T) {

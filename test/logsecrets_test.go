@@ -139,8 +139,7 @@ func TestControlsFromProxy(t *testing.T) {
 	assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), plain.Error(), ""))
 }
 
-// Hazard H6: control bytes that a caller takes from its own callers, or a client
-// from the target of a redirect.
+// Hazard H6: control bytes that a caller takes from its own callers.
 func TestControlsFromCaller(t *testing.T) {
 	for name, spoil := range map[string]func(*http.Request){
 		"path": func(r *http.Request) { r.URL.Path = "/" + controlBytes },

@@ -161,6 +161,11 @@ func newScene(t *testing.T, server *faults.Server) *scene {
 	return s
 }
 
+// request returns a request of a kind without a scene.
+func (k kind) request(t *testing.T, url string) *http.Request {
+	return (&scene{url: url}).request(t, k)
+}
+
 func (s *scene) request(t *testing.T, k kind) *http.Request {
 	var req *http.Request
 	body := s.body
@@ -748,14 +753,14 @@ func reusedConn(end func(*faults.Conn)) setUp {
 	})
 }
 
-// idle returns before followed by a request that leaves a connection to be
+// idle returns inner, followed by a request that leaves a connection to be
 // reused. Over HTTP/1, net/http closes a connection if its goroutine that wrote
 // the request is 50 ms later than the response (maxWriteWaitBeforeConnReuse),
 // which happens on a busy machine. Then idle begins again.
-func idle(before setUp) setUp {
+func idle(inner setUp) setUp {
 	return func(t *testing.T) *scene {
 		for {
-			if s := before(t); s.first(t) {
+			if s := inner(t); s.first(t) {
 				return s
 			}
 		}

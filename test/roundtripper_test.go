@@ -264,7 +264,7 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 				}
 				transport := contract.With(t, base, policy)
 				for range 3 {
-					req := (&scene{url: srv.URL}).request(t, k)
+					req := k.request(t, srv.URL)
 					if k == kindPostStreamed {
 						req.Method = "PUT"
 					}
