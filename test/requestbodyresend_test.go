@@ -48,6 +48,14 @@ func (s *seekedSource) rewound() (io.ReadCloser, error) {
 	return io.NopCloser(s), err
 }
 
+// checkBody checks, in a server, that the body of req is data.
+func checkBody(t *testing.T, req *http.Request, data []byte) {
+	t.Helper()
+	body, err := io.ReadAll(req.Body)
+	assert.NoError(t, err)
+	assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
+}
+
 // resendServer closes the connection of a GET that was answered when a request
 // with a body has arrived on it. net/http then sends the request again, with a
 // body from GetBody. answer is called for each request on another connection.
@@ -103,10 +111,7 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 					c.Drain()
 					return false
 				}
-				body, err := io.ReadAll(req.Body)
-				assert.NoError(t, err)
-				assert.True(t, bytes.Equal(data, body),
-					"%d bytes were accepted as the body", len(body))
+				checkBody(t, req, data)
 				c.Respond(200, "")
 				return true
 			})
