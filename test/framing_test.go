@@ -89,13 +89,17 @@ func TestFramingWithoutBody(t *testing.T) {
 				base = httpretry.Through(contract.BaseFunc(srv.base.RoundTrip), srv.base)
 				first = "HTTP/2.0 0"
 			}
-			transport := contract.Unchecked(t, httpretry.Config{Base: base})
+			events := new(contract.Record)
+			transport := contract.Unchecked(
+				t, httpretry.Config{Base: base, Observe: events.Observe})
 			post := func(path string, want ...string) {
 				t.Helper()
+				events.Events = nil
 				resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL+path, ""))
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.Equal(t, want, srv.take())
 				contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
+				assert.Len(t, events.Events, 1, "a 411 has none of its own")
 			}
 			post("/", first)
 			post("/", "HTTP/2.0 -1")
