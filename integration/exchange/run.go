@@ -166,8 +166,7 @@ func (c *client) run(x *exchange) (outcomes, problems []string) {
 	}
 	outcomes = r.send()
 	r.problems = append(r.problems, r.server.check(r.bodies.data)...)
-	r.problems = append(r.problems, r.bodies.check()...)
-	if len(r.problems) > 0 && r.bodies.overlaps > 0 {
+	if len(r.problems) > 0 && r.bodies.haveOverlapped() {
 		r.report("GetBody was called during a long Read")
 	}
 	return append(outcomes, r.server.outcomes(int(r.attempts.Load()))...), r.problems
@@ -222,9 +221,7 @@ func (r *run) send() (outcomes []string) {
 	// The caller's context usually ends when the caller is done.
 	leave(nil)
 	r.base.CloseIdleConnections()
-	for late := time.Now().Add(hang); !r.bodies.isClosed() && time.Now().Before(late); {
-		time.Sleep(time.Millisecond)
-	}
+	r.problems = append(r.problems, r.bodies.check()...)
 	if r.bodies.made() > 1 {
 		outcomes = append(outcomes, rewound)
 	}

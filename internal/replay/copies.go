@@ -97,14 +97,14 @@ func (c *Copies) inTurn(stop bounded.Signal, limit time.Duration, f func()) (inT
 
 // copy returns a further body for the attempt.
 func (c *Copies) copy() (io.ReadCloser, error) {
-	// RoundTrip may have returned while this call waited. If the context has
-	// ended, net/http would use the body while an earlier send still reads it
-	// (rewindBody).
+	recs, idle := c.pinAll()
+	defer unpinAll(recs)
+	// RoundTrip may have returned while this call waited for its turn or for a
+	// Read. If the context has ended, net/http would use the body while an earlier
+	// send still reads it (rewindBody).
 	if _, err := c.running(); err != nil {
 		return nil, err
 	}
-	recs, idle := c.pinAll()
-	defer unpinAll(recs)
 	next, err := callGetBody(c.getBody)
 	if err != nil || next == http.NoBody {
 		return next, err

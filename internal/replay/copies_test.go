@@ -331,6 +331,23 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 		require.ErrorContains(t, err, "after its attempt")
 		a.Abort()
 	})
+	synctest.Test(t, func(t *testing.T) {
+		a := begin(t, false, newBlocked(), func() (io.ReadCloser, error) {
+			t.Error("GetBody was called")
+			return nil, nil
+		})
+		read, err := make(chan error, 1), make(chan error, 1)
+		go func() { _, e := a.view.Read(make([]byte, 1)); read <- e }()
+		synctest.Wait()
+		go func() { _, e := a.GetBody()(); err <- e }()
+		synctest.Wait()
+		assert.Empty(t, err, "it waits for the Read")
+		a.end(nil)
+		require.ErrorIs(t, <-err, context.Canceled)
+		require.Error(t, <-read)
+		a.returns()
+		a.Abort()
+	})
 	for _, when := range []string{"canceled", "canceled and returned", "returned"} {
 		synctest.Test(t, func(t *testing.T) {
 			called, late, first := make(chan struct{}), newText("late"), newText("text")
