@@ -136,8 +136,12 @@ func (b *bodies) report(format string, values ...any) {
 	b.problems = append(b.problems, fmt.Sprintf(format, values...))
 }
 
-// isClosed reports whether all bodies have been closed. It is called with b.mu held.
+// isClosed reports whether all bodies have been closed, and GetBody is not making
+// one. It is called with b.mu held.
 func (b *bodies) isClosed() bool {
+	if b.seeking {
+		return false
+	}
 	for _, body := range b.all {
 		if body.closes == 0 {
 			return false
@@ -152,12 +156,12 @@ func (b *bodies) isClosed() bool {
 }
 
 // check returns the problems, once all bodies are closed, or are not going to
-// be.
+// be, for which it waits.
 func (b *bodies) check() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// A call of GetBody may still be running, so b is judged in the state in which
-	// all were closed. A body that comes later is closed then, too.
+	// GetBody may be called once more, until the attempt is known to have ended. A
+	// body that it makes after the loop is not judged.
 	late := time.Now().Add(hang)
 	for !b.isClosed() && time.Now().Before(late) {
 		b.mu.Unlock()

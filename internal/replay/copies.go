@@ -97,11 +97,16 @@ func (c *Copies) inTurn(stop bounded.Signal, limit time.Duration, f func()) (inT
 
 // copy returns a further body for the attempt.
 func (c *Copies) copy() (io.ReadCloser, error) {
+	// RoundTrip may have returned while this call waited for its turn. Then rewind
+	// may have pinned the readers, which must stay so.
+	if _, err := c.running(); err != nil {
+		return nil, err
+	}
 	recs, idle := c.pinAll()
 	defer unpinAll(recs)
-	// RoundTrip may have returned while this call waited for its turn or for a
-	// Read. If the context has ended, net/http would use the body while an earlier
-	// send still reads it (rewindBody).
+	// The same may have happened while this call waited for a Read. If the context
+	// has ended, net/http would use the body while an earlier send still reads it
+	// (rewindBody).
 	if _, err := c.running(); err != nil {
 		return nil, err
 	}

@@ -392,6 +392,49 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 	}
 }
 
+// heldContext holds one call of Done for each channel in holds, until that is
+// closed.
+type heldContext struct {
+	context.Context
+	holds chan chan struct{}
+}
+
+func (c heldContext) Done() <-chan struct{} {
+	select {
+	case hold := <-c.holds:
+		<-hold
+	default:
+	}
+	return c.Context.Done()
+}
+
+// A call that gets its turn after GetBody was called for the next attempt does not
+// let the attempt before read on.
+func TestCopiesAfterRewind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, next := newText("text"), newText("again")
+		b := replaceable(first, makes(next))
+		view, ctx := b.Open(false), heldContext{t.Context(), make(chan chan struct{}, 1)}
+		returns := watch(ctx, b)
+		hold := make(chan struct{})
+		ctx.holds <- hold
+		err, read := make(chan error, 1), make(chan error, 1)
+		go func() { _, e := b.GetBody()(); err <- e }()
+		synctest.Wait() // the attempt is running, so far
+		returns()
+		require.True(t, rewind(b))
+		close(hold)
+		require.ErrorContains(t, <-err, "after its attempt")
+		go func() { _, e := view.Read(make([]byte, 1)); read <- e }()
+		synctest.Wait()
+		assert.Empty(t, read)
+		assert.Equal(t, "again", readAll(t, b.Open(true)))
+		require.ErrorContains(t, <-read, "closed")
+		b.Abort()
+		closesOnce(t, first, next)
+	})
+}
+
 // A GetBody that blocks does not hold up the result of the request. The body
 // that it returns late is not closed if its Recorder closes it. If that has
 // closed it before, GetBody has opened it again.
