@@ -155,8 +155,7 @@ func (b *bodies) isClosed() bool {
 	return true
 }
 
-// check returns the problems, once all bodies are closed, or are not going to
-// be, for which it waits.
+// check waits until all bodies are closed, or for hang, and returns the problems.
 func (b *bodies) check() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -104,9 +104,8 @@ func (c *Copies) copy() (io.ReadCloser, error) {
 	}
 	recs, idle := c.pinAll()
 	defer unpinAll(recs)
-	// The same may have happened while this call waited for a Read. If the context
-	// has ended, net/http would use the body while an earlier send still reads it
-	// (rewindBody).
+	// RoundTrip may also have returned while this call waited for a Read. Then
+	// rewind waits for the turn. If the context has ended, no send needs the body.
 	if _, err := c.running(); err != nil {
 		return nil, err
 	}

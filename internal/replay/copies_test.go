@@ -417,6 +417,7 @@ func TestCopiesAfterRewind(t *testing.T) {
 		view, ctx := b.Open(false), heldContext{t.Context(), make(chan chan struct{}, 1)}
 		returns := watch(ctx, b)
 		hold := make(chan struct{})
+		synctest.Wait() // package context has called Done
 		ctx.holds <- hold
 		err, read := make(chan error, 1), make(chan error, 1)
 		go func() { _, e := b.GetBody()(); err <- e }()
