@@ -112,9 +112,10 @@ func (p *resolvedPolicy) changedBy(changes []func(Policy) Policy) *resolvedPolic
 }
 
 // WithoutRetries returns a context whose requests have one attempt. Otherwise
-// they follow their policy. A request whose connection ends before the server
-// has begun it is still sent again. net/http may resend one that is safe to
-// send twice, once for each idle connection that ends unanswered.
+// they follow their policy. If the connection was at its end and the server has
+// provably not begun the request, as after a GOAWAY, it is still sent again.
+// net/http may resend one that is safe to send twice, once for each idle
+// connection that ends unanswered.
 func WithoutRetries(ctx context.Context) context.Context {
 	v := copyFromContext(ctx)
 	v.withoutRetries = true

@@ -36,10 +36,10 @@
 // # Non-idempotent requests
 //
 // A request that is not idempotent (see [Idempotent]) is retried only if no
-// server has processed it (see [Unprocessed]). If its connection ends before
-// the server has begun it, it is sent again, up to 30 times: three times at
-// once, then after waits of up to 2 s. MaxAttempts, the AttemptHeader and the
-// Budget do not count that.
+// server has processed it (see [Unprocessed]). If its connection was at its end
+// and the error proves that the server has not begun it, as after a GOAWAY, it
+// is sent again, up to 30 times: three times at once, then after waits of up to
+// 2 s. MaxAttempts, the AttemptHeader and the Budget do not count that.
 //
 // The transport prevents net/http from resending such a request over HTTP/2 (Go
 // issue 52459). So after a GOAWAY, it may fail if Base has a layer that

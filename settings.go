@@ -187,8 +187,8 @@ func hostPort(u *url.URL) string {
 // Through returns layer with an Unwrap method that returns base, for
 // [Config.Base]. It declares that layer sends each request at most once, by
 // base, as a tracer or a client of OAuth does. A request that is not idempotent
-// is then sent again if its connection ends before the server has begun it.
-// With any other layer, it may fail. Through panics if an argument is nil.
+// is then sent again after a GOAWAY that excludes it. With any other layer, it
+// may fail. Through panics if an argument is nil.
 func Through(layer, base http.RoundTripper) http.RoundTripper {
 	if layer == nil || isNil(layer) || base == nil || isNil(base) {
 		panic(fmt.Sprintf("httpretry: Through: a %T and a %T: want two transports that are not nil",

@@ -67,7 +67,8 @@
 // planned seconds, the seconds that the server asked for, and the result of the
 // attempt before. httpretry.waited has the seconds that it really took, and is
 // added when the attempt after it has ended, or the request. A first attempt
-// that a cool-down delayed has only the second one.
+// that a cool-down delayed has only the second one, and a retry at once only the
+// first one.
 //
 // The number of label sets is bounded by the configuration. Methods that are not
 // well known are recorded as "_OTHER", and so are hosts that [Config.Hosts] does

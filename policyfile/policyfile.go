@@ -81,7 +81,8 @@
 // text that is not JSON is one problem. The schema finds the same problems,
 // except for these:
 //
-//   - repeated fields, and keys that are not valid
+//   - the size of the file, repeated fields, and keys that are not valid or too
+//     many for a host
 //   - a status in two lists of a policy
 //   - unknown presets
 //   - texts that are not strategies
@@ -221,7 +222,7 @@ func (f *File) Policies() map[string]httpretry.Policy { return maps.Clone(f.poli
 //   - policies in which all requests are idempotent, unless their key has a
 //     method
 //   - policies in which only the budget or only a deadline ends a request that
-//     never succeeds
+//     never succeeds, unless they are a preset as it is
 //   - budgets with a ratio above 1
 //   - functions that a policy inherits from the preset of default
 //

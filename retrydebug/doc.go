@@ -29,7 +29,7 @@
 //
 // The page has a table for each transport, with a row for each origin, and uses
 // no script. It refreshes itself every five seconds, except with the query
-// "?refresh=0". The origins of a transport are in this order:
+// "?refresh=0" or "?policies". The origins of a transport are in this order:
 //
 //  1. those that cool down
 //  2. those for which a budget allows no retry now
