@@ -119,8 +119,8 @@ func (Unlimited) Record(ended, charged AttemptResult) {}
 // that succeeds cancels its own cost, and 1 of that of others. Both sides count
 // for a Window of the host's time, which stops when a retry with a cost is
 // asked for and goes on at the next success. So however long a host is down, by
-// default a process sends it what it usually sends in 6 s, and five requests
-// more, or half of that if attempts time out. See docs/choosing.md.
+// default a process sends it again at most what it usually sends in 6 s, and
+// five requests more, or half if attempts time out. See docs/choosing.md.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
 // a full Burst, so code that can choose the hosts of requests gets Burst

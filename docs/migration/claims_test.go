@@ -124,14 +124,15 @@ func TestRetryablehttpShell(t *testing.T) {
 // TestStrategies checks that the guide's strategies have the bounds of those
 // that they replace.
 func TestStrategies(t *testing.T) {
-	const low, high = 800 * time.Millisecond, 1200 * time.Millisecond
-	linear := strategies.Jitter{Of: strategies.Linear{Base: high}, Fraction: 1 - float64(low)/float64(high)}
+	const low, high = time.Second, 30 * time.Second // the defaults of go-retryablehttp
+	linear := strategies.Linear{Base: high, Max: time.Hour}
+	jitter := strategies.Jitter{Of: linear, Fraction: 1 - float64(low)/float64(high)}
 	random := strategies.Jitter{Of: strategies.Constant{Wait: high}, Fraction: 1 - float64(low)/float64(high)}
 	exponential := strategies.Exponential{Base: 500 * time.Millisecond, Factor: 1.5, Max: time.Minute}
 	spread := strategies.Spread{Of: exponential, Fraction: 0.5}
 	for range 1000 {
 		waits, theirs := strategies.Take(spread, 4), backoff.NewExponentialBackOff()
-		for n, wait := range strategies.Take(linear, 4) {
+		for n, wait := range strategies.Take(jitter, 4) {
 			times := time.Duration(n + 1)
 			within(t, low*times, high*times, wait)
 			within(t, low*times, high*times, retryablehttp.LinearJitterBackoff(low, high, n, nil))
@@ -142,6 +143,10 @@ func TestStrategies(t *testing.T) {
 		within(t, low, high, strategies.Take(random, 1)[0])
 		within(t, low, high, heimdall.NewConstantBackoff(low, high-low).Next(0))
 	}
+	for n, wait := range strategies.Take(linear, 4) {
+		assert.Equal(t, retryablehttp.LinearJitterBackoff(high, high, n, nil), wait)
+	}
+	assert.Equal(t, heimdall.NewConstantBackoff(low, 0).Next(0), strategies.Take(strategies.Constant{Wait: low}, 1)[0])
 	// Both count from 0.
 	seconds := func(retry int) time.Duration { return time.Duration(retry) * time.Second }
 	assert.Equal(t, []time.Duration{0, time.Second}, strategies.Take(strategies.Func(seconds), 2))
