@@ -221,8 +221,8 @@ func (f *File) Policies() map[string]httpretry.Policy { return maps.Clone(f.poli
 //   - fields that Parse has ignored because of [Loader.IgnoreUnknown]
 //   - policies in which all requests are idempotent, unless their key has a
 //     method
-//   - policies in which only the budget or only a deadline ends a request that
-//     never succeeds, unless they are a preset as it is
+//   - policies that set maxElapsed, maxAttempts or budget so that only the budget
+//     or only a deadline ends a request that never succeeds
 //   - budgets with a ratio above 1
 //   - functions that a policy inherits from the preset of default
 //

@@ -61,9 +61,10 @@
 //     by the time since the call before.
 //
 // A host that has had no success since its last withdrawal is remembered for a
-// day, and may be if its last success followed within a tenth of a Window. Any
-// other host is remembered for a little more than a Window. After that, a host
-// has a full Burst. The same is true if Redis has lost its data or evicts keys.
+// day, and so may be one whose last success followed within a tenth of a Window.
+// Any other host is remembered for a little more than a Window. After that, a
+// host has a full Burst. The same is true if Redis has lost its data or evicts
+// keys.
 //
 // A retry after a 429 (Too Many Requests) that waits as long as the response
 // asks is free, as in a HostBudget. It is always allowed, without a charge.

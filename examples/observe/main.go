@@ -5,7 +5,7 @@
 //
 //	go run .
 //
-// With -outages, it plays total outages of six hosts until it is interrupted,
+// With -outages, it plays total outages of eight hosts until it is interrupted,
 // and serves their metrics:
 //
 //	go run . -outages localhost:9464
