@@ -98,14 +98,14 @@ type lease struct {
 	left atomic.Int64  // their cost; negative: closed
 }
 
-// take takes a retry, if enough is left for it.
-func (l *lease) take(cost int64) bool {
+// take takes cost from left, if there is enough.
+func take(left *atomic.Int64, cost int64) bool {
 	for {
-		n := l.left.Load()
+		n := left.Load()
 		if n < cost {
 			return false
 		}
-		if l.left.CompareAndSwap(n, n-cost) {
+		if left.CompareAndSwap(n, n-cost) {
 			return true
 		}
 	}
@@ -127,18 +127,14 @@ func (l *lease) put(cost int64) bool {
 // close ends l, and returns the cost of the retries left.
 func (l *lease) close() int64 { return max(l.left.Swap(-1), 0) }
 
-// A call is one round trip for the withdrawals that wait for it.
+// A call is one round trip for the withdrawals that wait for it. What it gets is
+// theirs alone, for as long as any of them waits.
 type call struct {
-	need int64         // cost of withdrawals; guarded by host.mu until the call runs
-	done chan struct{} // closed when the result is set
-	result
-}
-
-// A result is the result of a call.
-type result struct {
-	lease   *lease // shared by the withdrawals; nil: none
-	refused bool   // there is less than they need
-	err     error  // the shared budget did not decide
+	need  int64         // their cost; guarded by host.mu until the call runs
+	users atomic.Int64  // they, and the goroutine that makes the call
+	done  chan struct{} // closed when left and err are set
+	left  atomic.Int64  // granted, and not taken
+	err   error         // the shared budget did not decide
 }
 
 var errNotShared = errors.New("the shared budget does not decide")
@@ -146,49 +142,34 @@ var errNotShared = errors.New("the shared budget does not decide")
 // withdrawShared asks the shared budget for a retry. An error means that it did
 // not decide.
 func (b *Budget) withdrawShared(ctx context.Context, h *host, cost int64) (bool, error) {
-	var timeout <-chan time.Time
-	for {
-		if b.state.load() != shared {
-			return false, errNotShared
-		}
-		now := b.now()
-		if l := h.lease.Load(); l != nil && now < l.ends && l.take(cost) {
-			return true, nil
-		}
-		if now < time.Duration(h.refused.Load()) {
-			return false, nil
-		}
-		if timeout == nil {
-			select {
-			case <-b.connected:
-			case <-ctx.Done():
-				return false, ctx.Err()
-			}
-			timer := time.NewTimer(b.timeout)
-			defer timer.Stop()
-			timeout = timer.C
-		}
-		c := b.join(h, cost)
-		select {
-		case <-c.done:
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-timeout:
-			err := fmt.Errorf("no answer within %v", b.timeout)
-			b.fail(h.key, err)
-			return false, err
-		}
-		if c.err != nil {
-			return false, c.err
-		}
-		// The retries of this call are for those who waited, even if the lease
-		// has ended meanwhile. Another goroutine may have taken them, though.
-		if c.lease != nil && c.lease.take(cost) {
-			return true, nil
-		}
-		if c.refused {
-			return false, nil
-		}
+	if b.state.load() != shared {
+		return false, errNotShared
+	}
+	now := b.now()
+	if l := h.lease.Load(); l != nil && now < l.ends && take(&l.left, cost) {
+		return true, nil
+	}
+	if now < time.Duration(h.refused.Load()) {
+		return false, nil
+	}
+	select {
+	case <-b.connected:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	timeout := time.NewTimer(b.timeout)
+	defer timeout.Stop()
+	c := b.join(h, cost)
+	defer b.leave(h, c)
+	select {
+	case <-c.done:
+		return c.err == nil && take(&c.left, cost), c.err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-timeout.C:
+		err := fmt.Errorf("no answer within %v", b.timeout)
+		b.fail(h.key, err)
+		return false, err
 	}
 }
 
@@ -199,9 +180,11 @@ func (b *Budget) join(h *host, cost int64) *call {
 	defer h.mu.Unlock()
 	if h.waiting == nil {
 		h.waiting = &call{done: make(chan struct{})}
+		h.waiting.users.Add(1)
 	}
 	c := h.waiting
 	c.need += cost
+	c.users.Add(1)
 	if h.running == nil {
 		h.running, h.waiting = c, nil
 		// The goroutine is not bound to the context of one of the withdrawals.
@@ -214,11 +197,33 @@ func (b *Budget) join(h *host, cost int64) *call {
 	return c
 }
 
+// leave ends a use of c. After the last one, what is left was for withdrawals
+// that did not wait.
+func (b *Budget) leave(h *host, c *call) {
+	if c.users.Add(-1) == 0 {
+		b.putBack(h, c.left.Swap(0))
+	}
+}
+
+// putBack gives charges back, to the lease of h or else to Redis.
+func (b *Budget) putBack(h *host, cost int64) {
+	if cost == 0 {
+		return
+	}
+	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put(cost) {
+		h.refunds.Add(cost)
+		b.activate(h)
+	}
+}
+
 // serve makes calls for h as long as withdrawals wait.
 func (b *Budget) serve(h *host, c *call) {
 	for c != nil {
-		c.result = b.withdraw(h, c.need)
+		granted, err := b.withdraw(h, c.need)
+		c.left.Store(granted)
+		c.err = err
 		close(c.done)
+		b.leave(h, c)
 		h.mu.Lock()
 		c, h.waiting = h.waiting, nil
 		h.running = c
@@ -226,18 +231,19 @@ func (b *Budget) serve(h *host, c *call) {
 	}
 }
 
-// withdraw asks Redis for retries that cost need.
-func (b *Budget) withdraw(h *host, need int64) result {
+// withdraw asks Redis for retries that cost need, and for a lease. It returns
+// how much of need is granted.
+func (b *Budget) withdraw(h *host, need int64) (int64, error) {
 	sent := b.now()
 	l := h.lease.Load()
 	switch {
 	case b.state.load() != shared:
-		return result{err: errNotShared}
+		return 0, errNotShared
 	// The call before may have left enough, or found that there is nothing.
-	case l != nil && sent < l.ends && l.left.Load() >= need:
-		return result{lease: l}
+	case l != nil && sent < l.ends && take(&l.left, need):
+		return need, nil
 	case sent < time.Duration(h.refused.Load()):
-		return result{refused: true}
+		return 0, nil
 	}
 	// The timeout begins before the report, which relies on it.
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
@@ -247,7 +253,7 @@ func (b *Budget) withdraw(h *host, need int64) result {
 	replies, err := b.exchange(ctx, []request{r})
 	if err != nil {
 		b.fail(r.key, err)
-		return result{err: err}
+		return 0, err
 	}
 	got := replies[0]
 	// The server has looked at its clock after sent. So neither a refusal nor
@@ -255,14 +261,13 @@ func (b *Budget) withdraw(h *host, need int64) result {
 	if got.granted < need {
 		h.refused.Store(int64(sent + b.flushInterval))
 	}
-	if got.granted == 0 {
-		return result{refused: true}
+	if extra := got.granted - need; extra > 0 {
+		l := &lease{ends: sent + got.left}
+		l.left.Store(extra)
+		if old := h.lease.Swap(l); old != nil {
+			h.refunds.Add(old.close())
+		}
+		b.activate(h)
 	}
-	l = &lease{ends: sent + got.left}
-	l.left.Store(got.granted)
-	if old := h.lease.Swap(l); old != nil {
-		h.refunds.Add(old.close())
-	}
-	b.activate(h)
-	return result{lease: l, refused: got.granted < need}
+	return min(got.granted, need), nil
 }

@@ -435,10 +435,7 @@ func (b *Budget) Refund(last httpretry.AttemptResult) {
 	}
 	// The latest charge of this process may be that of a lease, which then gets
 	// its retry back.
-	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put(n) {
-		h.refunds.Add(n)
-		b.activate(h)
-	}
+	b.putBack(h, n)
 }
 
 // Record records a success of ended.Origin. If a retry that was not free

@@ -103,8 +103,8 @@ func TestLeasesNeedFewRoundTrips(t *testing.T) {
 	far(0, func(t *testing.T, s *farServer) {
 		cfg := redisbudget.Config{Ratio: 0.1, Burst: -1, Window: 20 * time.Second}
 		a, b := s.watch(t, cfg), s.watch(t, cfg)
-		succeed(a, target, 1000) // for 100 retries
-		time.Sleep(flushInterval)
+		succeed(a, target, 1000)     // for 100 retries
+		time.Sleep(11 * time.Second) // until the host rests
 		assert.Equal(t, 64, withdrawn(t, a, target, 64))
 		assert.EqualValues(t, 64/8, s.withdrawals.Load())
 
@@ -113,6 +113,30 @@ func TestLeasesNeedFewRoundTrips(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, 35, withdrawn(t, b, target, 40))
 		assert.Zero(t, withdrawn(t, a, target, 1))
+	})(t)
+}
+
+// Retries that wait for a call take from the lease of the one before. What is left
+// of a lease that is too small is given back.
+func TestLeaseOfTheCallBefore(t *testing.T) {
+	far(time.Millisecond, func(t *testing.T, s *farServer) {
+		b := s.watch(t, quiet)
+		time.Sleep(time.Second) // until it is connected
+		succeed(b, target, 500)
+		var wg sync.WaitGroup
+		for range 5 { // the first takes a lease of seven more
+			wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), failed(target))) })
+			synctest.Wait()
+		}
+		wg.Wait()
+		assert.Equal(t, 3, withdrawn(t, b, target, 3))
+		assert.EqualValues(t, 1, s.withdrawals.Load())
+		assert.Equal(t, 7, withdrawn(t, b, target, 7)) // and one more in a lease
+		assert.True(t, b.Withdraw(t.Context(), timedOut(target)))
+		assert.EqualValues(t, 3, s.withdrawals.Load())
+		require.NoError(t, b.Close())
+		_, charges := counts(t, s.client(t), b.Key(target))
+		assert.Equal(t, 5+3+7+2, charges)
 	})(t)
 }
 
@@ -187,10 +211,7 @@ func TestRefusals(t *testing.T) {
 		assert.Zero(t, withdrawn(t, a, target, 1000))
 		assert.EqualValues(t, 1, s.withdrawals.Load())
 		succeed(b, target, 10)
-		// After a rest, a reports at once, which may give back a retry that is about
-		// to be taken. With another host to report, its next report is later.
-		succeed(a, "https://other.test", 1)
-		time.Sleep(5 * flushInterval / 2)
+		time.Sleep(2 * flushInterval)
 		assert.Equal(t, 2, withdrawn(t, a, target, 9))
 	})(t)
 }
@@ -605,6 +626,28 @@ func TestWaitIsBounded(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.LessOrEqual(t, s.commands.Load(), int64(100), "requests and greetings")
 		b.log.requireLines(t, 1)
+	})(t)
+}
+
+// A retry that is canceled while it waits for Redis gives back what it is charged,
+// whether it has the call for itself or shares it.
+func TestCanceledWhileItWaits(t *testing.T) {
+	far(time.Millisecond, func(t *testing.T, s *farServer) {
+		a, b := s.watch(t, redisbudget.Config{Burst: 3}), s.watch(t, redisbudget.Config{Burst: 3})
+		time.Sleep(time.Second) // until they are connected
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.False(t, a.Withdraw(ctx, failed(target))) })
+		synctest.Wait()
+		wg.Go(func() { assert.False(t, a.Withdraw(ctx, failed(target))) })
+		wg.Go(func() { assert.True(t, a.Withdraw(t.Context(), failed(target))) })
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		assert.EqualValues(t, 2, s.withdrawals.Load())
+		time.Sleep(2 * flushInterval)
+		assert.Equal(t, 2, withdrawn(t, b, target, 10))
+		assert.Equal(t, 1, a.allowed(shared))
 	})(t)
 }
 
