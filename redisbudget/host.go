@@ -127,14 +127,19 @@ func (l *lease) put(cost int64) bool {
 // close ends l, and returns the cost of the retries left.
 func (l *lease) close() int64 { return max(l.left.Swap(-1), 0) }
 
-// A call is one round trip for the withdrawals that wait for it. What it gets is
-// theirs alone, for as long as any of them waits.
+// A call asks Redis for the withdrawals that wait for it. It gives each of them
+// what it gets, so nothing else can take that.
 type call struct {
-	need  int64         // their cost; guarded by host.mu until the call runs
-	users atomic.Int64  // they, and the goroutine that makes the call
-	done  chan struct{} // closed when left and err are set
-	left  atomic.Int64  // granted, and not taken
-	err   error         // the shared budget did not decide
+	withdrawals []*withdrawal // guarded by host.mu until the call runs
+	done        chan struct{} // closed at the end
+	err         error         // the shared budget did not decide
+}
+
+// A withdrawal waits for a call. Its results are guarded by host.mu.
+type withdrawal struct {
+	cost    int64
+	granted bool
+	left    bool // it does not wait any more
 }
 
 var errNotShared = errors.New("the shared budget does not decide")
@@ -159,32 +164,37 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host, cost int64) (bool,
 	}
 	timeout := time.NewTimer(b.timeout)
 	defer timeout.Stop()
-	c := b.join(h, cost)
-	defer b.leave(h, c)
+	c, w := b.join(h, cost)
+	var err error
 	select {
 	case <-c.done:
-		return c.err == nil && take(&c.left, cost), c.err
+		err = c.err
 	case <-ctx.Done():
-		return false, ctx.Err()
+		err = ctx.Err()
 	case <-timeout.C:
-		err := fmt.Errorf("no answer within %v", b.timeout)
+		err = fmt.Errorf("no answer within %v", b.timeout)
 		b.fail(h.key, err)
-		return false, err
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.left = true
+	// What was granted just before counts.
+	if w.granted {
+		return true, nil
+	}
+	return false, err
 }
 
 // join adds a withdrawal to the next call of h. Withdrawals that arrive during
 // a call share the one after it, so that each host has one call at a time.
-func (b *Budget) join(h *host, cost int64) *call {
+func (b *Budget) join(h *host, cost int64) (*call, *withdrawal) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiting == nil {
 		h.waiting = &call{done: make(chan struct{})}
-		h.waiting.users.Add(1)
 	}
-	c := h.waiting
-	c.need += cost
-	c.users.Add(1)
+	c, w := h.waiting, &withdrawal{cost: cost}
+	c.withdrawals = append(c.withdrawals, w)
 	if h.running == nil {
 		h.running, h.waiting = c, nil
 		// The goroutine is not bound to the context of one of the withdrawals.
@@ -194,14 +204,29 @@ func (b *Budget) join(h *host, cost int64) *call {
 			close(c.done)
 		}
 	}
-	return c
+	return c, w
 }
 
-// leave ends a use of c. After the last one, what is left was for withdrawals
-// that did not wait.
-func (b *Budget) leave(h *host, c *call) {
-	if c.users.Add(-1) == 0 {
-		b.putBack(h, c.left.Swap(0))
+// serve makes calls for h as long as withdrawals wait.
+func (b *Budget) serve(h *host, c *call) {
+	for c != nil {
+		var need, granted int64
+		for _, w := range c.withdrawals {
+			need += w.cost
+		}
+		granted, c.err = b.withdraw(h, need)
+		h.mu.Lock()
+		for _, w := range c.withdrawals {
+			if !w.left && w.cost <= granted {
+				granted -= w.cost
+				w.granted = true
+			}
+		}
+		close(c.done)
+		c, h.waiting = h.waiting, nil
+		h.running = c
+		h.mu.Unlock()
+		b.putBack(h, granted)
 	}
 }
 
@@ -216,23 +241,8 @@ func (b *Budget) putBack(h *host, cost int64) {
 	}
 }
 
-// serve makes calls for h as long as withdrawals wait.
-func (b *Budget) serve(h *host, c *call) {
-	for c != nil {
-		granted, err := b.withdraw(h, c.need)
-		c.left.Store(granted)
-		c.err = err
-		close(c.done)
-		b.leave(h, c)
-		h.mu.Lock()
-		c, h.waiting = h.waiting, nil
-		h.running = c
-		h.mu.Unlock()
-	}
-}
-
-// withdraw asks Redis for retries that cost need, and for a lease. It returns
-// how much of need is granted.
+// withdraw takes retries that cost need from the lease, or asks Redis for them and
+// a new lease. It returns how much of need is granted.
 func (b *Budget) withdraw(h *host, need int64) (int64, error) {
 	sent := b.now()
 	l := h.lease.Load()

@@ -651,6 +651,24 @@ func TestCanceledWhileItWaits(t *testing.T) {
 	})(t)
 }
 
+// Close returns what Redis grants meanwhile, and nobody can use.
+func TestCloseDuringAWithdrawal(t *testing.T) {
+	far(time.Millisecond, func(t *testing.T, s *farServer) {
+		b := s.watch(t, redisbudget.Config{Burst: 1})
+		time.Sleep(time.Second) // until it is connected
+		var wg sync.WaitGroup
+		// Of the cost of 2, Redis grants 1.
+		wg.Go(func() { assert.False(t, b.Withdraw(t.Context(), timedOut(target))) })
+		synctest.Wait()
+		require.NoError(t, b.Close())
+		wg.Wait()
+		assert.EqualValues(t, 1, s.withdrawals.Load())
+		assert.Equal(t, []redisbudget.Decision{{Origin: target, Shared: true}}, b.decisions)
+		_, charges := counts(t, s.client(t), b.Key(target))
+		assert.Zero(t, charges)
+	})(t)
+}
+
 // A retry that has to wait for the call before its own waits for the Timeout
 // all the same, and not once for each call.
 func TestWaitBehindACall(t *testing.T) {
