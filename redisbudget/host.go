@@ -135,7 +135,7 @@ type call struct {
 	err         error         // the shared budget did not decide
 }
 
-// A withdrawal waits for a call. Its results are guarded by host.mu.
+// A withdrawal waits for a call. Until that is done, host.mu guards it.
 type withdrawal struct {
 	cost    int64
 	granted bool
@@ -165,24 +165,30 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host, cost int64) (bool,
 	timeout := time.NewTimer(b.timeout)
 	defer timeout.Stop()
 	c, w := b.join(h, cost)
-	var err error
 	select {
 	case <-c.done:
-		err = c.err
+		return w.granted, c.err
 	case <-ctx.Done():
-		err = ctx.Err()
+		if h.leave(w) {
+			return true, nil
+		}
+		return false, ctx.Err()
 	case <-timeout.C:
-		err = fmt.Errorf("no answer within %v", b.timeout)
+		if h.leave(w) {
+			return true, nil
+		}
+		err := fmt.Errorf("no answer within %v", b.timeout)
 		b.fail(h.key, err)
+		return false, err
 	}
+}
+
+// leave ends the wait of w, and reports whether w was granted just before.
+func (h *host) leave(w *withdrawal) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.left = true
-	// What was granted just before counts.
-	if w.granted {
-		return true, nil
-	}
-	return false, err
+	return w.granted
 }
 
 // join adds a withdrawal to the next call of h. Withdrawals that arrive during
@@ -211,10 +217,16 @@ func (b *Budget) join(h *host, cost int64) (*call, *withdrawal) {
 func (b *Budget) serve(h *host, c *call) {
 	for c != nil {
 		var need, granted int64
+		h.mu.Lock()
 		for _, w := range c.withdrawals {
-			need += w.cost
+			if !w.left {
+				need += w.cost
+			}
 		}
-		granted, c.err = b.withdraw(h, need)
+		h.mu.Unlock()
+		if need > 0 {
+			granted, c.err = b.withdraw(h, need)
+		}
 		h.mu.Lock()
 		for _, w := range c.withdrawals {
 			if !w.left && w.cost <= granted {

@@ -651,6 +651,51 @@ func TestCanceledWhileItWaits(t *testing.T) {
 	})(t)
 }
 
+// Redis is not asked for retries that are canceled before it is their turn.
+func TestCanceledBeforeItsTurn(t *testing.T) {
+	far(time.Millisecond, func(t *testing.T, s *farServer) {
+		b := s.watch(t, redisbudget.Config{})
+		time.Sleep(time.Second) // until it is connected
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), failed(target))) })
+		synctest.Wait()
+		for range 5 {
+			wg.Go(func() { assert.False(t, b.Withdraw(ctx, failed(target))) })
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		time.Sleep(10 * time.Millisecond)
+		assert.EqualValues(t, 1, s.withdrawals.Load())
+		assert.Zero(t, s.reports.Load())
+		assert.Equal(t, 4, withdrawn(t, b, target, 10))
+	})(t)
+}
+
+// A retry that is canceled just when Redis answers is either allowed or gives back
+// its charge.
+func TestCanceledWithTheAnswer(t *testing.T) {
+	far(time.Millisecond, func(t *testing.T, s *farServer) {
+		b := s.watch(t, redisbudget.Config{Burst: 10_000, Window: year})
+		require.True(t, b.Withdraw(t.Context(), failed(target))) // and connected
+		for range 50 {
+			// The second call is for all but the first.
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() { b.Withdraw(ctx, failed(target)) })
+			}
+			wg.Wait()
+			cancel()
+			time.Sleep(time.Second)
+		}
+		require.NoError(t, b.Close())
+		_, charges := counts(t, s.client(t), b.Key(target))
+		assert.Equal(t, b.allowed(shared), charges)
+	})(t)
+}
+
 // Close returns what Redis grants meanwhile, and nobody can use.
 func TestCloseDuringAWithdrawal(t *testing.T) {
 	far(time.Millisecond, func(t *testing.T, s *farServer) {
