@@ -92,27 +92,34 @@ func (c *charges) keep(cost int64) {
 	}
 }
 
-// A lease holds retries that are charged and may be made until it ends.
+// A lease holds retries that are charged and may be made until it ends. A nil
+// lease has ended.
 type lease struct {
 	ends time.Duration // on the clock of the Budget
 	left atomic.Int64  // their cost; negative: closed
 }
 
-// take takes cost from left, if there is enough.
-func take(left *atomic.Int64, cost int64) bool {
+// take takes retries for cost, if l has not ended and enough is left for them.
+func (l *lease) take(now time.Duration, cost int64) bool {
+	if l == nil || l.ends <= now {
+		return false
+	}
 	for {
-		n := left.Load()
+		n := l.left.Load()
 		if n < cost {
 			return false
 		}
-		if left.CompareAndSwap(n, n-cost) {
+		if l.left.CompareAndSwap(n, n-cost) {
 			return true
 		}
 	}
 }
 
-// put puts a retry back, unless l is closed.
-func (l *lease) put(cost int64) bool {
+// put puts retries back, unless l has ended or is closed.
+func (l *lease) put(now time.Duration, cost int64) bool {
+	if l == nil || l.ends <= now {
+		return false
+	}
 	for {
 		n := l.left.Load()
 		if n < 0 {
@@ -127,19 +134,19 @@ func (l *lease) put(cost int64) bool {
 // close ends l, and returns the cost of the retries left.
 func (l *lease) close() int64 { return max(l.left.Swap(-1), 0) }
 
-// A call asks Redis for the withdrawals that wait for it. It gives each of them
-// what it gets, so nothing else can take that.
+// A call withdraws from the lease or from Redis for all withdrawals that wait for
+// it. What it gets does not pass through the lease, which a report may end.
 type call struct {
 	withdrawals []*withdrawal // guarded by host.mu until the call runs
 	done        chan struct{} // closed at the end
 	err         error         // the shared budget did not decide
 }
 
-// A withdrawal waits for a call. Until that is done, host.mu guards it.
+// A withdrawal waits for a call. It is guarded by host.mu until the call is done.
 type withdrawal struct {
 	cost    int64
 	granted bool
-	left    bool // it does not wait any more
+	gone    bool // it does not wait any more
 }
 
 var errNotShared = errors.New("the shared budget does not decide")
@@ -151,7 +158,7 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host, cost int64) (bool,
 		return false, errNotShared
 	}
 	now := b.now()
-	if l := h.lease.Load(); l != nil && now < l.ends && take(&l.left, cost) {
+	if h.lease.Load().take(now, cost) {
 		return true, nil
 	}
 	if now < time.Duration(h.refused.Load()) {
@@ -187,7 +194,7 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host, cost int64) (bool,
 func (h *host) leave(w *withdrawal) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w.left = true
+	w.gone = true
 	return w.granted
 }
 
@@ -219,7 +226,7 @@ func (b *Budget) serve(h *host, c *call) {
 		var need, granted int64
 		h.mu.Lock()
 		for _, w := range c.withdrawals {
-			if !w.left {
+			if !w.gone {
 				need += w.cost
 			}
 		}
@@ -229,7 +236,7 @@ func (b *Budget) serve(h *host, c *call) {
 		}
 		h.mu.Lock()
 		for _, w := range c.withdrawals {
-			if !w.left && w.cost <= granted {
+			if !w.gone && w.cost <= granted {
 				granted -= w.cost
 				w.granted = true
 			}
@@ -247,7 +254,7 @@ func (b *Budget) putBack(h *host, cost int64) {
 	if cost == 0 {
 		return
 	}
-	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put(cost) {
+	if !h.lease.Load().put(b.now(), cost) {
 		h.refunds.Add(cost)
 		b.activate(h)
 	}
@@ -257,12 +264,11 @@ func (b *Budget) putBack(h *host, cost int64) {
 // a new lease. It returns how much of need is granted.
 func (b *Budget) withdraw(h *host, need int64) (int64, error) {
 	sent := b.now()
-	l := h.lease.Load()
 	switch {
 	case b.state.load() != shared:
 		return 0, errNotShared
 	// The call before may have left enough, or found that there is nothing.
-	case l != nil && sent < l.ends && take(&l.left, need):
+	case h.lease.Load().take(sent, need):
 		return need, nil
 	case sent < time.Duration(h.refused.Load()):
 		return 0, nil

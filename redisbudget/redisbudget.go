@@ -389,8 +389,8 @@ func cost(last httpretry.AttemptResult) int64 {
 // Withdraw reports whether one retry may be sent to last.Origin, and charges
 // its cost if so. After a Throttled attempt, it returns true at once, without a
 // charge. Otherwise it waits for Redis, for at most the Timeout. While New
-// connects, it waits for that first: see Config.Timeout. If ctx is done
-// before the answer, it returns false.
+// connects, it waits for that first: see Config.Timeout. If ctx is done before
+// the answer, it returns false.
 func (b *Budget) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
 	n := cost(last)
 	if n == 0 {

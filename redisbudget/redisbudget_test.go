@@ -696,7 +696,7 @@ func TestCanceledWithTheAnswer(t *testing.T) {
 	})(t)
 }
 
-// Close returns what Redis grants meanwhile, and nobody can use.
+// Close gives back what Redis grants meanwhile, if nobody can use it.
 func TestCloseDuringAWithdrawal(t *testing.T) {
 	far(time.Millisecond, func(t *testing.T, s *farServer) {
 		b := s.watch(t, redisbudget.Config{Burst: 1})
