@@ -229,6 +229,23 @@ func TestFlushSize(t *testing.T) {
 	})(t)
 }
 
+// The first successes after a rest are reported together, a FlushInterval later.
+func TestFirstReportAfterARest(t *testing.T) {
+	far(0, func(t *testing.T, s *farServer) {
+		b := s.watch(t, redisbudget.Config{Window: year})
+		time.Sleep(5 * flushInterval / 2)
+		for range 3 {
+			succeed(b, target, 1)
+			synctest.Wait()
+			assert.Zero(t, s.reports.Load())
+		}
+		time.Sleep(flushInterval)
+		synctest.Wait()
+		assert.EqualValues(t, 1, s.reports.Load())
+		assert.Regexp(t, "^[0-9]+:3:0$", s.HGet(b.Key(target), "slots"))
+	})(t)
+}
+
 // Hosts are reported again after they have rested, and nothing is sent while
 // they rest.
 func TestReports(t *testing.T) {

@@ -81,6 +81,7 @@ func (b *Budget) run(ctx context.Context) {
 	defer flushes.Stop()
 	defer probes.Stop()
 	for {
+		rested := len(b.active.hosts) == 0
 		b.active.takeAdded()
 		tick := flushes.C
 		switch {
@@ -88,6 +89,10 @@ func (b *Budget) run(ctx context.Context) {
 			tick = probes.C
 		case len(b.active.hosts) == 0:
 			tick = nil
+		case rested:
+			// A tick of the rest may be due, which would report the first of many
+			// counts alone.
+			flushes.Reset(b.flushInterval)
 		}
 		select {
 		case <-ctx.Done():
