@@ -144,7 +144,8 @@ func TestWaitsOfJobs(t *testing.T) {
 		require.Len(t, want, 2, row[1])
 		assert.InEpsilon(t, want[0], sends-done, 0.1, row[1])
 		assert.InEpsilon(t, want[1], took.Seconds(), 0.05, row[1])
-		assert.InEpsilon(t, numbers(t, row[2])[0], tookAtLimit.Seconds(), 0.1, row[2])
+		// With 20 s, the last job ends after 84 to 104 s, by chance.
+		assert.InEpsilon(t, numbers(t, row[2])[0], tookAtLimit.Seconds(), 0.2, row[2])
 	}
 }
 
