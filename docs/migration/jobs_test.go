@@ -136,16 +136,22 @@ func TestWaitsOfJobs(t *testing.T) {
 			assert.ObjectsAreEqual(backoff, policy.Backoff))
 		policy.Backoff = backoff
 		done, sends, took := outage.run(t, follow(t, policy))
-		doneAtLimit, _, tookAtLimit := limit.run(t, follow(t, policy))
+		// In one run with 20 s, the last job ends after 84 to 104 s, by chance.
+		const runs = 5
+		var tookAtLimit time.Duration // on average
+		for range runs {
+			done, _, took := limit.run(t, follow(t, policy))
+			assert.EqualValues(t, 5000, done)
+			tookAtLimit += took / runs
+		}
 		t.Logf("%v: %d sends more, %.0f s; %.0f s", longest, sends-done, took.Seconds(),
 			tookAtLimit.Seconds())
-		assert.EqualValues(t, []int64{3000, 5000}, []int64{done, doneAtLimit})
+		assert.EqualValues(t, 3000, done)
 		want := numbers(t, row[1])
 		require.Len(t, want, 2, row[1])
 		assert.InEpsilon(t, want[0], sends-done, 0.1, row[1])
 		assert.InEpsilon(t, want[1], took.Seconds(), 0.05, row[1])
-		// With 20 s, the last job ends after 84 to 104 s, by chance.
-		assert.InEpsilon(t, numbers(t, row[2])[0], tookAtLimit.Seconds(), 0.2, row[2])
+		assert.InEpsilon(t, numbers(t, row[2])[0], tookAtLimit.Seconds(), 0.1, row[2])
 	}
 }
 
