@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -126,6 +127,48 @@ func TestFramingOfTheNextConnection(t *testing.T) {
 	contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: srv.base}),
 		contract.Request(t, "POST", srv.URL, "").WithContext(ctx))
 	assert.Equal(t, []string{"HTTP/1.1 0"}, srv.take())
+}
+
+// A request was canceled while net/http connected for it. Another one gets the
+// connection without a call of GetConn (clientConnPool.getConnCalled). It is
+// framed for HTTP/2, and so it survives a GOAWAY that excludes it.
+func TestFramingOnTheConnectionOfACanceledRequest(t *testing.T) {
+	server, client := faults.Certificates(t)
+	server.NextProtos = []string{"h2"}
+	settled := make(chan struct{}, 10) // the client has answered the settings
+	srv := faults.Listen(t, func(c *faults.Conn) {
+		if !c.StartTLS(server) {
+			return
+		}
+		c.ServeFrames(func(kind, flags byte, stream uint32, _ []byte) bool {
+			s := faults.Stream{Conn: c, ID: stream}
+			switch {
+			case kind == faults.FrameSettings:
+				settled <- struct{}{}
+			case flags&faults.FlagEndStream == 0:
+			case c.Number == 1:
+				s.GoAway(0, faults.NoError)
+			default:
+				s.Respond(204)
+			}
+			return true
+		})
+	})
+	base := faults.Base(t, client)
+	dial, dialing, canceled := base.DialContext, make(chan struct{}, 10), make(chan struct{})
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialing <- struct{}{}
+		<-canceled
+		return dial(ctx, network, addr)
+	}
+	transport := contract.Unchecked(t, httpretry.Config{Base: base})
+	post := contract.Request(t, "POST", "https://"+srv.Addr, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-dialing; cancel() }()
+	require.ErrorIs(t, sendFails(t, transport, post.WithContext(ctx)), context.Canceled)
+	close(canceled)
+	<-settled
+	contract.Send(t, transport, post)
 }
 
 // A layer that returns neither a response nor an error is reported, whatever the

@@ -102,7 +102,7 @@
 //
 // The hooks of one send come in this order:
 //
-//	GetConn           goroutine of RoundTrip; over HTTP/2, sometimes twice
+//	GetConn           goroutine of RoundTrip; over HTTP/2, sometimes twice or never
 //	GotConn           goroutine of RoundTrip
 //	WroteHeaderField  goroutine that writes, before it sends the header
 //	WroteHeaders      the same goroutine
