@@ -197,9 +197,10 @@ func (s *state) halt(c connInfo, cause error, do *action) {
 // isUnexpected reports whether c, the first connection, does not speak
 // Options.Expected. A dial may send requests of its own first, such as to look
 // up the host. Those must not be stopped. Through a proxy, GetConn may have got
-// the name of the proxy, and then that of the host. It is not called if net/http
-// made the connection for a request that has taken another one or was canceled
-// (clientConnPool.getConnCalled). HTTP/3 frames an empty body as HTTP/2 does.
+// the name of the proxy, and then that of the host. GetConn is not called if
+// net/http made the connection for another request (clientConnPool.getConnCalled).
+// Then no dial has sent a request, because GetConn comes before a dial. HTTP/3
+// frames an empty body as HTTP/2 does.
 func (s *state) isUnexpected(c connInfo) bool {
 	switch s.options.Expected {
 	case HTTP1:
