@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/url"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,6 +129,53 @@ func TestFramingOfTheNextConnection(t *testing.T) {
 	contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: srv.base}),
 		contract.Request(t, "POST", srv.URL, "").WithContext(ctx))
 	assert.Equal(t, []string{"HTTP/1.1 0"}, srv.take())
+}
+
+// A Proxy function looks up something over HTTP/2 in the request's context, is
+// stopped as the request would be, and ignores the error. Then net/http may take
+// an idle HTTP/1 connection, although the attempt is canceled. Nothing is sent on
+// it, because the POST is sent again.
+func TestFramingAfterALookupOfProxy(t *testing.T) {
+	lookups, names := newTLSServer(t, true, func(http.ResponseWriter, *http.Request) {})
+	for range 20 { // net/http notices the cancel first in half of the runs
+		srv := newFramingServer(t, "http/1.1")
+		srv.base.DialTLSContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
+			d := tls.Dialer{Config: srv.base.TLSClientConfig}
+			conn, err := d.DialContext(ctx, "tcp", addr)
+			return yieldingConn{conn}, err
+		}
+		looksUp, stopped := false, false
+		srv.base.Proxy = func(req *http.Request) (*url.URL, error) {
+			if looksUp {
+				lookup, err := http.NewRequestWithContext(req.Context(), "GET", lookups.URL, nil)
+				require.NoError(t, err)
+				if resp, err := names.RoundTrip(lookup); err == nil {
+					_ = resp.Body.Close()
+				} else {
+					stopped = true
+				}
+			}
+			return nil, nil
+		}
+		transport := contract.Unchecked(t, httpretry.Config{Base: srv.base})
+		post := contract.Request(t, "POST", srv.URL, "")
+		contract.Send(t, transport, post)
+		require.Len(t, srv.take(), 1)
+		looksUp = true
+		contract.Send(t, transport, post)
+		require.Len(t, srv.take(), 1)
+		require.True(t, stopped)
+	}
+}
+
+// A yieldingConn lets other goroutines write before it is closed.
+type yieldingConn struct{ net.Conn }
+
+func (c yieldingConn) Close() error {
+	for range 100 {
+		runtime.Gosched()
+	}
+	return c.Conn.Close()
 }
 
 // A request was canceled while net/http connected for it. Another one gets the

@@ -118,7 +118,7 @@
 //	Got1xxResponse        for each 1xx response but 101
 //
 // So the final response that follows a 1xx is not reported. The goroutines that
-// write and read may also call hooks after RoundTrip has returned. The next
-// send begins with GetConn again. If a layer sends requests of its own in the
-// context of the attempt, their hooks come in between.
+// write and read may also call hooks after RoundTrip has returned. The hooks of
+// the next send come in the same order. If a layer sends requests of its own in
+// the context of the attempt, their hooks come in between.
 package wire

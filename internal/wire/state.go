@@ -37,6 +37,7 @@ type state struct {
 	kept             []connInfo  // the connections of gotConn, if AtMostOnce is set
 	keptArray        [1]connInfo // holds kept while it has one element; saves an allocation
 	reported         bool        // a hook was called, so Base is, or contains, net/http's Transport
+	unexpected       bool        // stopped with ErrProtocol
 	stopped          net.Conn    // of a send over HTTP/2 that was stopped, until another one begins
 	lastHTTP2        bool        // the connection of the last gotConn speaks HTTP/2
 	lastHTTP3        bool        // it speaks HTTP/3
@@ -168,7 +169,11 @@ func (s *state) gotConn(c connInfo) (do action) {
 		if s.sendsSinceAnswer > MaxSends && s.lastHTTP2 {
 			do.stop = ErrTooManySends
 		}
-	case s.connCount == 1 && s.isUnexpected(c):
+	// This may be a request of net/http's Proxy function. If that ignores the
+	// error, net/http may go on with an idle connection of HTTP/1. The POST must
+	// not be sent on it, because the next attempt sends it.
+	case s.unexpected || s.connCount == 1 && s.isUnexpected(c):
+		s.unexpected = true
 		s.halt(c, ErrProtocol, &do)
 	// A request with a body cannot be sent again without GetBody, unless the
 	// body is that of a layer. The resend of a request without a body looks the
@@ -197,10 +202,10 @@ func (s *state) halt(c connInfo, cause error, do *action) {
 // isUnexpected reports whether c, the first connection, does not speak
 // Options.Expected. A dial may send requests of its own first, such as to look
 // up the host. Those must not be stopped. Through a proxy, GetConn may have got
-// the name of the proxy, and then that of the host. GetConn is not called if
-// net/http made the connection for another request (clientConnPool.getConnCalled).
-// Then no dial has sent a request, because GetConn comes before a dial. HTTP/3
-// frames an empty body as HTTP/2 does.
+// the name of the proxy, and then that of the host. GetConn is not called for
+// the first request on a connection that net/http has made for another one
+// (clientConnPool.getConnCalled). That is no request of a dial, because GetConn
+// comes before the dial. HTTP/3 frames an empty body as HTTP/2 does.
 func (s *state) isUnexpected(c connInfo) bool {
 	switch s.options.Expected {
 	case HTTP1:
