@@ -178,6 +178,27 @@ func (c yieldingConn) Close() error {
 	return c.Conn.Close()
 }
 
+// A layer gets a token over HTTP/1 in a context that outlives the attempt's. The
+// attempt is stopped, because the token's connection speaks HTTP/1. net/http gets
+// the token on another one.
+func TestFramingBelowALayerWithATokenOverHTTP1(t *testing.T) {
+	tokens, base := newTLSServer(t, false, func(http.ResponseWriter, *http.Request) {})
+	srv := newFramingServer(t, "h2")
+	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		token := contract.Request(t, "GET", tokens.URL, "")
+		resp, err := base.RoundTrip(token.WithContext(context.WithoutCancel(req.Context())))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return srv.base.RoundTrip(req)
+	})
+	transport := contract.Unchecked(
+		t, httpretry.Config{Base: httpretry.Through(layer, srv.base)})
+	for range 2 { // the second one is framed for HTTP/2
+		contract.Send(t, transport, contract.Request(t, "POST", srv.URL, ""))
+		require.Len(t, srv.take(), 1)
+	}
+}
+
 // A request was canceled while net/http connected for it. Another one gets the
 // connection without a call of GetConn (clientConnPool.getConnCalled). It is
 // framed for HTTP/2, and so it survives a GOAWAY that excludes it.

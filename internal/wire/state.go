@@ -169,10 +169,12 @@ func (s *state) gotConn(c connInfo) (do action) {
 		if s.sendsSinceAnswer > MaxSends && s.lastHTTP2 {
 			do.stop = ErrTooManySends
 		}
-	// This may be a request of net/http's Proxy function. If that ignores the
-	// error, net/http may go on with an idle connection of HTTP/1. The POST must
-	// not be sent on it, because the next attempt sends it.
-	case s.unexpected || s.connCount == 1 && s.isUnexpected(c):
+	// The stopped request may be one of net/http's Proxy function. If that
+	// ignores the error, net/http may go on with an idle connection of HTTP/1.
+	// The POST must not be sent on it, because the next attempt sends it. With
+	// layers, the connection may be for a layer's own request.
+	case s.connCount == 1 && s.isUnexpected(c),
+		s.unexpected && s.options.NoLayers && !s.lastHTTP2:
 		s.unexpected = true
 		s.halt(c, ErrProtocol, &do)
 	// A request with a body cannot be sent again without GetBody, unless the

@@ -333,17 +333,23 @@ func TestTransitionsOfAnotherProtocol(t *testing.T) {
 		return Options{AtMostOnce: true, Expected: expected, HostPort: "a"}
 	}
 	playAll(t, framedFor(HTTP1), map[string]string{
-		"HTTP/1":                    "get got",
-		"HTTP/1 with TLS":           "get got(a/http/a)",
-		"HTTP/2, not HTTP/1":        "get got(a/h2/a)→protocol",
-		"HTTP/2, of another's dial": "got(a/h2/a)→protocol",
-		"HTTP/2, and then HTTP/1": "get got(a/h2/a)→protocol " +
-			"get(b) got(b/http/b)→protocol+close(b/http/b)",
+		"HTTP/1":                          "get got",
+		"HTTP/1 with TLS":                 "get got(a/http/a)",
+		"HTTP/2, not HTTP/1":              "get got(a/h2/a)→protocol",
+		"HTTP/2, of another's dial":       "got(a/h2/a)→protocol",
+		"HTTP/2, and then HTTP/1":         "get got(a/h2/a)→protocol get(b) got(b/http/b)",
 		"HTTP/2, detached":                "get got(a/h2/a)→protocol authority→close(a/h2/a)",
 		"HTTP/2, of another host":         "get get(b) got(b/h2/b)",
 		"HTTP/2, by a proxy":              "get(b) got(b/h2/b)→protocol",
 		"HTTP/2, by a proxy, used before": "get(b) get got(a/h2/a)→protocol",
 		"HTTP/2, later":                   "get got(a/http/a) get got(a/h2/a)",
+	})
+	alone := framedFor(HTTP1)
+	alone.NoLayers = true
+	playAll(t, alone, map[string]string{
+		"without layers, HTTP/1 next": "get got(a/h2/a)→protocol " +
+			"get(b) got(b/http/b)→protocol+close(b/http/b)",
+		"without layers, HTTP/2 next": "get got(a/h2/a)→protocol get(b) got(b/h2/b)",
 	})
 	playAll(t, framedFor(HTTP2), map[string]string{
 		"HTTP/2":                "get got(a/h2/a)",
