@@ -131,10 +131,10 @@ func TestFramingOfTheNextConnection(t *testing.T) {
 	assert.Equal(t, []string{"HTTP/1.1 0"}, srv.take())
 }
 
-// A Proxy function looks up something over HTTP/2 in the request's context, is
-// stopped as the request would be, and ignores the error. Then net/http may take
-// an idle HTTP/1 connection, although the attempt is canceled. Nothing is sent on
-// it, because the POST is sent again.
+// A Proxy function sends a lookup over HTTP/2 in the context of a POST. That stops
+// the attempt, but the function ignores the error. Then net/http may take an idle
+// HTTP/1 connection, although the attempt is canceled. The POST is not sent on it,
+// because the next attempt sends it.
 func TestFramingAfterALookupOfProxy(t *testing.T) {
 	lookups, names := newTLSServer(t, true, func(http.ResponseWriter, *http.Request) {})
 	for range 20 { // net/http notices the cancel first in half of the runs
@@ -178,9 +178,9 @@ func (c yieldingConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A layer gets a token over HTTP/1 in a context that outlives the attempt's. The
-// attempt is stopped, because the token's connection speaks HTTP/1. net/http gets
-// the token on another one.
+// A layer gets a token over HTTP/1 in a context that is not canceled with the
+// attempt's. The attempt of a POST that is framed for HTTP/2 is stopped, and the
+// token's connection is closed. net/http gets the token on another one.
 func TestFramingBelowALayerWithATokenOverHTTP1(t *testing.T) {
 	tokens, base := newTLSServer(t, false, func(http.ResponseWriter, *http.Request) {})
 	srv := newFramingServer(t, "h2")
@@ -193,7 +193,7 @@ func TestFramingBelowALayerWithATokenOverHTTP1(t *testing.T) {
 	})
 	transport := contract.Unchecked(
 		t, httpretry.Config{Base: httpretry.Through(layer, srv.base)})
-	for range 2 { // the second one is framed for HTTP/2
+	for range 2 { // the second POST is framed for HTTP/2
 		contract.Send(t, transport, contract.Request(t, "POST", srv.URL, ""))
 		require.Len(t, srv.take(), 1)
 	}

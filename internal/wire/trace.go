@@ -66,7 +66,8 @@ type Options struct {
 	// Expected is the protocol for which the request is framed. If the first
 	// connection speaks another one, the attempt is stopped with ErrProtocol
 	// before anything is written. Towards HTTP/2, that is done only if the
-	// connection is to HostPort, or if GetConn has named at most one host.
+	// connection is to HostPort, or if GetConn has named at most one host. With
+	// NoLayers, the connections over HTTP/1 that follow are closed as well.
 	Expected Protocol
 	HostPort string
 }
